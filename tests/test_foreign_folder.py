@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -124,11 +125,15 @@ def test_the_module_as_a_program_executes_none_either(folder):
     ran(folder, [sys.executable, "-m", "xsp_post", "batch", ".", "-o", "../out"], env)
 
 
-def test_a_measured_child_of_a_known_model_executes_none(folder, monkeypatch):
+def test_a_measured_child_of_a_known_model_executes_none(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}{folder}")  # an empty entry is the current folder
     monkeypatch.setattr(sys, "path", ["", *sys.path, str(folder)])
     monkeypatch.chdir(folder)
-    ran(folder, children.python("xsp_post.workload", "--help"), children.environment(str(folder)))
+    levels = [("M", "none", str(tmp_path))]
+    request = {"command_id": 0, "workload": {"model": "none"}, "levels": levels, "batch_size": 1, "repeat": 0}
+    command = children.python("xsp_post.workload", json.dumps(request))
+    done = subprocess.run(command, cwd=folder, env=children.environment(str(folder)), capture_output=True, check=False)
+    assert executed(folder) == "" and done.returncode == 2 and b"no model" in done.stderr
 
 
 def test_the_module_path_is_without_foreign_folders(tmp_path, monkeypatch):

@@ -279,7 +279,10 @@ def test_gpt_decodes_with_its_cache_what_a_whole_prefill_would_say():
 
 
 def run_child(tmp_path, *arguments: str) -> int:
-    return main(["--output", str(tmp_path), "--warmup", "1", "--iterations", "2", *arguments])
+    given = {name.removeprefix("--").replace("-", "_"): text for name, text in zip(arguments[::2], arguments[1::2])}
+    levels = [(given.pop("level"), given.pop("profiler", "none"), str(tmp_path))]
+    request = {"levels": levels, "command_id": 0, "batch_size": int(given.pop("batch_size")), "repeat": 0}
+    return main([json.dumps({**request, "workload": {"warmup_count": 1, "iteration_count": 2, **given}})])
 
 
 def spans_of(folder: Path) -> tuple[list[str], dict]:

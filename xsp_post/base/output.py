@@ -45,28 +45,13 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     _check_target(target, force)
     suffix = "".join(target.suffixes[-2:])
     # a name full of dots has no suffix worth keeping
-    temporary, lock = _free_name(target, f".part{suffix if len(suffix) <= 40 and suffix.isascii() else ''}"), 0
-    # listed before it exists: a signal may come at any moment
-    stops.unfinished.add(temporary)
-    try:
-        try:
-            lock = _made(lambda: temporary.open("ab").close(), temporary)
-            yield temporary
-            _sync(temporary)
-            if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
-                raise _exists(target)
-            os.replace(temporary, target)
-        except sqlite3.OperationalError as error:
-            raise _database_failure(target, error) from error
-        except OSError as error:
-            # only what concerns this output is translated: a source that cannot be read is not ours
-            if isinstance(error, BrokenPipeError) or not _concerns(error, temporary, target):
-                raise
-            raise _failure(target, error) from error
-    finally:
-        stops.remove(temporary)
-        if lock:
-            os.close(lock)
+    temporary = _free_name(target, f".part{suffix if len(suffix) <= 40 and suffix.isascii() else ''}")
+    with _unfinished(target, temporary, lambda: temporary.open("ab").close()):
+        yield temporary
+        _sync(temporary)
+        if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
+            raise _exists(target)
+        os.replace(temporary, target)
     _sync_folder(target.parent)
 
 
@@ -80,12 +65,10 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
     """
     target = Path(path)
     require_free_folder(target, force, owned)
-    temporary, lock, held = _free_name(target, ".part"), 0, 0
+    temporary, held = _free_name(target, ".part"), 0
     old = temporary.with_suffix(".old")
-    stops.unfinished.add(temporary)
     try:
-        try:
-            lock = _made(partial(temporary.mkdir, exist_ok=True), temporary)
+        with _unfinished(target, temporary, partial(temporary.mkdir, exist_ok=True)):
             yield temporary
             for file in temporary.rglob("*"):
                 if file.is_file():
@@ -101,17 +84,34 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
                     raise
             else:
                 os.replace(temporary, target)
-        except OSError as error:
-            if isinstance(error, BrokenPipeError) or not _concerns(error, temporary, target):
-                raise
-            raise _failure(target, error) from error
     finally:
-        stops.remove(temporary)
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
-        for handle in filter(None, (held, lock)):
-            os.close(handle)
+        if held:
+            os.close(held)
     _sync_folder(target.parent)
+
+
+@contextmanager
+def _unfinished(target: Path, temporary: Path, make: Callable[[], object]) -> Iterator[None]:
+    """What is being written, made and locked; gone when the block ends. Failures of the system are `OutputError`s."""
+    lock = 0
+    stops.unfinished.add(temporary)  # listed before it exists: a signal may come at any moment
+    try:
+        try:
+            lock = _made(make, temporary)
+            yield
+        except sqlite3.OperationalError as error:
+            raise _database_failure(target, error) from error
+        except OSError as error:
+            # only what concerns this output is translated: a source that cannot be read is not ours
+            if isinstance(error, BrokenPipeError) or not _concerns(error, temporary, target):
+                raise
+            raise failure(target, error) from error
+    finally:
+        stops.remove(temporary)
+        if lock:
+            os.close(lock)
 
 
 def make_folder(path: Path) -> None:
@@ -123,7 +123,7 @@ def make_folder(path: Path) -> None:
         if not os.access(path, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, "", str(path))
     except OSError as error:
-        raise _failure(path, error) from error
+        raise failure(path, error) from error
 
 
 def temporary_folder() -> Path:
@@ -154,7 +154,7 @@ def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned
     try:
         foreign = next((entry for entry in target.iterdir() if not (entry.is_file() and entry.match(owned))), None)
     except OSError as error:
-        raise _failure(target, error) from error
+        raise failure(target, error) from error
     if foreign is not None:
         raise OutputError(
             f"{target} holds {foreign.name}, which is not ours; the folder was left as it is.", code="output-folder"
@@ -185,7 +185,7 @@ def _status(target: Path) -> int | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError) as error:
-        raise _failure(target, error if isinstance(error, OSError) else OSError(errno.EINVAL, "")) from error
+        raise failure(target, error if isinstance(error, OSError) else OSError(errno.EINVAL, "")) from error
 
 
 def _check_parent(target: Path) -> None:
@@ -196,7 +196,7 @@ def _check_parent(target: Path) -> None:
             hint=f"Make it first: mkdir -p {shell_word(target.parent)}.",
         )
     if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise _failure(target, PermissionError(errno.EACCES, ""))
+        raise failure(target, PermissionError(errno.EACCES, ""))
 
 
 # -- temporary names ----------------------------------------------------------------------------------------
@@ -296,15 +296,16 @@ def _exists(target: Path) -> OutputError:
 def _database_failure(target: Path, error: sqlite3.OperationalError) -> Exception:
     text = str(error)
     if "full" in text:
-        return _failure(target, OSError(errno.ENOSPC, text))
+        return failure(target, OSError(errno.ENOSPC, text))
     if "readonly" in text or "unable to open" in text:
-        return _failure(target, OSError(errno.EACCES, text))
+        return failure(target, OSError(errno.EACCES, text))
     if "disk I/O" in text:
-        return _failure(target, OSError(errno.EIO, text))
+        return failure(target, OSError(errno.EIO, text))
     return error  # a wrong statement is a defect of ours, not of the disk
 
 
-def _failure(target: Path, error: OSError) -> OutputError:
+def failure(target: Path, error: OSError) -> OutputError:
+    """What the system refuses to write, in words."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return OutputError(f"{target} was not written: the disk is full.", code="output-full")
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):

@@ -108,7 +108,7 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
         shared.print_json("run", {
             "directory": str(result.directory), "store": str(store),
             "report": str(report), "notes": result.notes, "verdict": verdict_data(analysis),
-            **_without_nan(headline.data(analysis)),
+            **headline.data(analysis),
         })  # fmt: skip
         return
     from xsp_post.reports.pick import deepest_capture
@@ -261,11 +261,3 @@ def _stem(model: str) -> str:
 
     name = display_name(model).replace(".py:", "-").replace(":", "-")
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)
-
-
-def _without_nan(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _without_nan(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_without_nan(item) for item in value]
-    return None if isinstance(value, float) and value != value else value

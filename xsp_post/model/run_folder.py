@@ -5,14 +5,15 @@ Layout: `capture`.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from xsp_post.base.errors import CaptureError, OutputError, UsageError
+from xsp_post.base.output import failure
 from xsp_post.model import capture
 from xsp_post.model.capture import DONE, OUT_OF_MEMORY, Capture, Workload
 
@@ -93,21 +94,10 @@ def load_all(directory: Path) -> list[Capture]:
     return found
 
 
-class as_output_error:
+@contextmanager
+def as_output_error(folder: Path) -> Iterator[None]:
     """What the system refuses in a folder of ours, as an OutputError that names it (exit 6)."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, OSError):
-            return
-        code = {errno.ENOSPC: "output-full", errno.EDQUOT: "output-full"}.get(error.errno or 0)
-        if code is None:
-            code = "output-denied" if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS) else "output-failed"
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        raise OutputError(f"{self.folder} cannot be written to: {reason}.", code=code,
-                          hint="Free some space, or name another folder with -o.") from error  # fmt: skip
+    try:
+        yield
+    except OSError as error:
+        raise failure(folder, error) from error

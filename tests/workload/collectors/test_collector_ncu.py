@@ -74,8 +74,9 @@ def test_ncu_profiles_one_iteration_of_our_ranges(fake, tmp_path: Path) -> None:
     assert "--nvtx" in flags and value(flags, "--nvtx-include") == "regex:xsp@model:.*/"
     assert value(flags, "--clock-control") == "none" and value(flags, "--cache-control") == "all"
     assert value(flags, "--replay-mode") == "kernel"
-    assert value(child, "--iterations") == "1" and value(child, "--profiler") == "cuda"
-    assert value(child, "--warmup") == "3"
+    request = json.loads(child[-1])
+    assert (request["workload"]["iteration_count"], request["workload"]["warmup_count"]) == (1, 3)
+    assert request["levels"][0][1] == "cuda"
     assert made.status == "done" and made.source().name == "counters_flops.ncu-rep"
     assert made.name == "M/L/G+counters (flops), batch 4"
     assert capture.load_capture(made.directory).metric_set == "flops"

@@ -8,6 +8,7 @@ import sqlite3
 import sys
 import threading
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_nsys_is_called_as_documented_and_its_export_kept(fake, tmp_path):
             "--capture-range-end=stop", "--kill=none", "--sample=none", "--cpuctxsw=none",
             "--cuda-graph-trace=node"} <= set(flags)  # fmt: skip
     child = profile[profile.index(sys.executable) :]
-    assert child[1:4] == ["-c", START, "xsp_post.workload"] and "cuda" in child
+    assert child[1:4] == ["-c", START, "xsp_post.workload"] and json.loads(child[4])["levels"][0][1] == "cuda"
     loaded = capture.load_capture(made.directory)
     assert loaded == made and loaded.settings["tool_version"] == "2025.1.1.110"
 
@@ -92,7 +93,7 @@ def test_on_the_cpu_there_is_no_cuda_capture_range(fake, tmp_path):
     NsysCollector().collect(plan(tmp_path, device="cpu"))
     profile = next(call for call in calls(log) if call[0] == "profile" and "--help" not in call)
     assert "--trace=nvtx" in profile and not any("capture-range" in flag for flag in profile)
-    assert profile[profile.index("--profiler") + 1] == "nvtx"
+    assert json.loads(profile[-1])["levels"][0][1] == "nvtx"
 
 
 def test_a_whole_report_counts_more_than_the_exit_code(fake, tmp_path):
@@ -287,17 +288,15 @@ def _is_gone(process_id: int) -> bool:
 
 
 def test_the_child_is_asked_for_what_the_plan_says(tmp_path):
-    from xsp_post.workload.__main__ import _parser
-
     workload = Workload("gpt", device="cuda", dtype="bfloat16", mode="inference", input_shape=(3, 8), is_compiled=True,
                         seed=7, warmup_count=1, iteration_count=4, layer_depth=2, layer_kinds=("Conv2d", "Linear"),
                         is_serialized=False, is_launch_blocking=True, thread_count=3)  # fmt: skip
     the_plan = CapturePlan(workload, RUN_LAYER, 16, 2, "clock", tmp_path)
     command = base.child_command(the_plan, "none")
-    options = vars(_parser().parse_args(command[command.index("xsp_post.workload") + 1 :]))
-    assert Workload(**{name: options[name] for name in vars(workload)}) == workload
-    assert (options["batch_size"], options["repeat"]) == (16, 2)
-    assert (options["level"], options["output"]) == ([RUN_LAYER], [str(tmp_path)])
+    request = json.loads(command[command.index("xsp_post.workload") + 1])
+    assert request["workload"] == json.loads(json.dumps(asdict(workload)))
+    assert (request["batch_size"], request["repeat"]) == (16, 2)
+    assert request["levels"] == [[RUN_LAYER, "none", str(tmp_path)]]
 
 
 def test_launch_blocking_reaches_the_deeper_levels_only(tmp_path):

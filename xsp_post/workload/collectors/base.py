@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -79,29 +79,11 @@ def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, 
     workload = plan.workload
     is_users = _is_users(workload)
     command = [sys.executable, "-m", "xsp_post.workload"] if is_users else children.python("xsp_post.workload")
-    for one, its_profiler in ((plan, profiler), *others):
-        command += ["--level", one.level, "--profiler", its_profiler, "--output", str(one.directory)]
-    command += [
-        "--command-id", str(os.getpid()), "--model", workload.model,
-        "--batch-size", str(plan.batch_size), "--repeat", str(plan.repeat),
-        "--device", workload.device, "--dtype", workload.dtype, "--mode", workload.mode,
-        "--seed", str(workload.seed), "--warmup", str(workload.warmup_count),
-        "--iterations", str(workload.iteration_count), "--layer-depth", str(workload.layer_depth),
-        "--threads", str(workload.thread_count),
-    ]  # fmt: skip
-    if workload.input_shape:
-        command += ["--input-shape", ",".join(map(str, workload.input_shape))]
-    if workload.layer_kinds:
-        command += ["--layer-kinds", ",".join(workload.layer_kinds)]
-    if workload.is_fitted:
-        command.append("--fitted")
-    if workload.is_compiled:
-        command.append("--compiled")
-    if not workload.is_serialized:
-        command.append("--no-serialize")
-    if workload.is_launch_blocking:
-        command.append("--launch-blocking")
-    return command
+    request = {
+        "levels": [(one.level, its_profiler, str(one.directory)) for one, its_profiler in ((plan, profiler), *others)],
+        "command_id": os.getpid(), "batch_size": plan.batch_size, "repeat": plan.repeat, "workload": asdict(workload),
+    }  # fmt: skip
+    return [*command, json.dumps(request)]
 
 
 def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mapping[str, str] | None = None) -> Ended:
