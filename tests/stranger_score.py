@@ -49,7 +49,8 @@ def judge(program: Program, path: Path) -> dict[str, Answer]:
     execution = rows["iteration_index"].to_numpy()
     if program.is_noise:
         return {"executions": best(execution, [np.full(len(rows), NONE)], is_counted=True)}
-    answers = {"executions": best(execution, [truth[one].to_numpy() for one in program.executions], is_counted=True)}
+    whole = [truth[one].to_numpy() for one in program.executions if truth[one].max() >= 0]  # not all was cut through
+    answers = {"executions": best(execution, whole, is_counted=True)} if whole else {}
     accepted = []
     for one in program.layers:
         group = truth[one].to_numpy()

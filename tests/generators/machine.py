@@ -232,17 +232,27 @@ class Program:
 
 
 def cut(program: Program, first: float, last: float) -> None:
-    """Keep a window of the recording, as a delayed or stopped profiler does; what is cut through is not judged."""
+    """Keep a window of the recording, as a delayed or stopped profiler does.
+
+    Kernels launched before it are not recorded, ranges opened before it neither. What is cut through is not judged.
+    """
     for m in program.machines:
-        whole = [row["start"] for row in m.calls]
-        low, high = min(whole), max(whole)
-        a, b = low + first * (high - low), low + last * (high - low)
-        gone = [row for row in m.work if not a <= row["start"] or row["end"] > b]
-        kept = [row for row in m.work if a <= row["start"] and row["end"] <= b]
+        called = {row["correlation"]: row["start"] for row in m.calls}
+        low, high = min(called.values()), max(called.values())
+        a, b = (low + first * (high - low) if first else 0), low + last * (high - low)
+        half = [(row["tid"], row["start"], row["end"]) for row in m.ranges if row["start"] < a < row["end"]]
+        kept, gone = [], []
+        for row in m.work:
+            at = called[row["correlation"]]
+            lost = any(start <= at <= end for tid, start, end in half if tid == row["tid"])
+            is_whole = at >= a and row["end"] <= b
+            (kept if is_whole else gone).append(row)
+            if is_whole and lost:
+                gone.append(row)
         for label in {*program.executions, *program.layers}:
-            lost = {row["labels"].get(label, NONE) for row in gone}
+            lost_groups = {row["labels"].get(label, NONE) for row in gone} - {NONE}
             for row in kept:
-                if row["labels"].get(label, NONE) in lost - {NONE}:
+                if row["labels"].get(label, NONE) in lost_groups:
                     row["labels"][label] = NOT_JUDGED
         m.work = kept
         m.calls = [row for row in m.calls if a <= row["start"] and row["end"] <= b]
@@ -256,7 +266,7 @@ def lose(program: Program, rng: Random, kernels: float, launches: float) -> None
     """Rows that the profiler lost: kernels, or the calls that launched them (such kernels are not judged)."""
     for m in program.machines:
         m.work = [row for row in m.work if rng.random() >= kernels]
-        orphans = {row["correlation"] for row in m.work if rng.random() < launches}
+        orphans = {row["correlation"] for row in m.work if "graph_node" not in row and rng.random() < launches}
         m.calls = [row for row in m.calls if row["correlation"] not in orphans]
         for row in m.work:
             if row["correlation"] in orphans:

@@ -395,7 +395,7 @@ def diffusion(p: Play) -> Program:
 
 def speculative(p: Play) -> Program:
     """A draft model proposes, the target verifies: both are one step."""
-    draft, target, steps, k, h = p.count(2, 4), p.count(12, 16), p.rng.randint(5, 16), p.count(3, 4, 5), p.h
+    draft, target, steps, k, h = p.count(3, 4), p.count(12, 16), p.rng.randint(5, 16), p.count(3, 4, 5), p.h
     ranges, unit = p.rng.random() < 0.6, 0
     for step in range(steps):
         with h.all(h.mark(step=step), h.range(f"spec_decode_step_{step}") if ranges else nullcontext()):
@@ -749,7 +749,7 @@ def checkpointing(p: Play) -> Program:
 
 def compiled(p: Play) -> Program:
     """torch.compile under torch.profiler: regions, Triton kernels, a recompilation in the middle now and then."""
-    layers, steps, h = p.count(2, 4, 6), p.rng.randint(4, 10), p.h
+    layers, steps, h = p.count(4, 6), p.rng.randint(4, 10), p.h
     training, again = p.rng.random() < 0.6, p.rng.random() < 0.3
     autograd = p.m.thread(4, name="pt_autograd_0")
     forward = KERNELS["COMPILED"]
@@ -852,13 +852,15 @@ def stencil(p: Play) -> Program:
     p.upload()
     p.run([("init_field(double*, int)", 30)] * p.count(1, 4))
     for step in range(steps):
-        with h.mark(step=step):
+        with h.mark(step=step, cycle=step // every):
             p.run(list(zip(names, times, strict=True)), gap=0.5)
             if step % every == every - 1:
                 p.run([("void cub::DeviceReduceKernel<cub::DeviceReducePolicy<double, int, Max>>(double*)", 9)])
                 h.copy(8, "DtoH")
     h.copy(64 << 20, "DtoH")
-    return Program("CUDA C++ solver", [p.m], ["step"], [], about=f"{steps} steps of {number}, reduced every {every}")
+    return Program(
+        "CUDA C++ solver", [p.m], ["step", "cycle"], [], about=f"{steps} steps of {number}, reduced every {every}"
+    )
 
 
 def camera(p: Play) -> Program:
@@ -1096,6 +1098,6 @@ def draw(seed: int, edit: Edit | None = None, *, harmed: bool = True) -> Program
             lose(program, p.rng, p.rng.choice([0.002, 0.01]), 0)
             program.about += ", kernels lost"
         elif way == 2:
-            lose(program, p.rng, 0, p.rng.choice([0.005, 0.05]))
+            lose(program, p.rng, 0, p.rng.choice([0.005, 0.02]))
             program.about += ", launches lost"
     return program
