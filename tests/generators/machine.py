@@ -52,6 +52,7 @@ class Machine:
         self.ranges: list[dict[str, Any]] = []
         self.calls: list[dict[str, Any]] = []
         self.work: list[dict[str, Any]] = []
+        self.os_calls: list[tuple[str, int, int, int]] = []
         self.labels: dict[str, int] = {}
         self.free: dict[int, int] = defaultdict(int)
         self.queues: dict[int, deque[int]] = defaultdict(deque)
@@ -110,9 +111,12 @@ class Thread:
             yield
 
     def host(self, us: float) -> None:
-        """The thread computes."""
+        """The thread computes (not where a graph was captured: flag ``graph``)."""
         if us:
-            self.now += int(self.m.spread(us * US) * self.m.edit.host)
+            ns = int(self.m.spread(us * US) * self.m.edit.host)
+            self.now += 0 if "graph" in self.m.edit.flags and us < 200 else ns
+
+    freed: int = 0  # when it last returned from a wait for the device
 
     def wait_until(self, at: int) -> None:
         self.now = max(self.now, at)
@@ -138,6 +142,8 @@ class Thread:
             self.wait_until(queue.popleft())
         start = self.now
         correlation = self.call(m.launch_name, m.launch_us * edit.launch + pause)
+        if "graph" in edit.flags and queue and queue[-1] > self.freed:  # one launch for what follows a wait
+            self.now = start
         factor = edit.kernel if edit.only in name else 1.0
         row = self._run("kernel", name, m.spread(us * US) * factor, start, correlation, stream, after)
         row.update(grid=grid, block=block, **more)
@@ -174,9 +180,11 @@ class Thread:
         return row
 
     def _stretch(self, until: int) -> None:
-        """The last call lasts until then."""
+        """The last call lasts until then (with the flag ``nosync`` no call waits)."""
+        if "nosync" in self.m.edit.flags:
+            return
         self.wait_until(until + 1_500)
-        self.m.calls[-1]["end"] = self.now
+        self.m.calls[-1]["end"] = self.freed = self.now
 
     def memset(self, size: int, stream: int = 7) -> None:
         start = self.now
@@ -296,6 +304,8 @@ def write_nsys(program: Program, path: Path, schema: str = "3.25.0") -> Path:
                 builder.sync(row["name"], row["start"], row["end"], device=m.device)
             else:
                 builder.api(row["name"], row["start"], row["end"], correlation=row["correlation"])
+        for name, start, end, tid in m.os_calls:
+            builder.thread(tid).os_call(name, start, end)
         for row in m.work:
             where = {"run": (row["start"], row["end"]), "stream": row["stream"], "device": m.device}
             where["correlation"] = row["correlation"]
