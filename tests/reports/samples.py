@@ -60,7 +60,33 @@ def sample(layer_count: int = 53, *, names: list[str] | None = None, counters: b
     frames = dict(small.frames)
     for name, rows in _tables(layers, kernels, counters).items():
         frames[name] = frame_of(name, rows)
-    return Analysis(frames, small.findings)
+    return Analysis(frames | _folded(frames), small.findings)
+
+
+def _folded(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The tables paths and operations of the nodes, kernels and copies."""
+    nodes = frames["nodes"].astype({"level": object, "folded_name": object})
+    keys = ["capture_id", "path_id"]
+    path = nodes.drop_duplicates("node_id").set_index("node_id")["path_id"]
+    above = nodes.drop_duplicates(keys).set_index(keys)["parent_id"].map(path).fillna(-1)
+    sums = nodes.groupby(keys, sort=True)
+    amounts = ["duration_ns", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count"]
+    paths = sums[amounts].sum().assign(
+        call_count=sums.size(), level=sums["level"].first(), name=sums["folded_name"].first(), parent_path_id=above,
+        depth=sums["depth"].first(), span_kind="range", first_start_ns=sums["start_ns"].min(),
+        is_inferred=sums["is_inferred"].max(), gap_ns=np.nan, projection_ns=0,
+    )  # fmt: skip
+    kernels = frames["kernels"].assign(kind="kernel", device_ns=frames["kernels"]["duration_ns"], bytes=-1)
+    copies = frames["memory_operations"]
+    copies = copies.assign(kind="memcpy", device_ns=copies["end_ns"] - copies["start_ns"])
+    columns = ["capture_id", "node_id", "kind", "name", "device_ns", "bytes"]
+    work = pd.concat([rows[columns].astype({"name": object}) for rows in (kernels, copies)])
+    work = work.assign(path_id=work["node_id"].map(path), operation_count=1).drop(columns="node_id")
+    work = work.groupby([*keys, "kind", "name"], as_index=False)[["device_ns", "operation_count", "bytes"]].sum()
+    return {
+        "paths": paths.reset_index().astype({"parent_path_id": "int64"}),
+        "operations": work.assign(direction="", memory_kind=""),
+    }
 
 
 def _layers(count: int, names: list[str] | None) -> tuple[list[dict], dict[int, list[dict]]]:
@@ -373,7 +399,7 @@ def waiting(capture, *, busy, idle):
     whole = busy + idle
     gains = {"kernels": busy / whole / 2, "host": idle / whole / 2, "together": 0.5}
     experiment = pd.DataFrame([
-        {"capture_id": capture, "question": "device", "resource": name, "rank": 1, "gain_ratio": gain,
+        {"capture_id": capture, "question": "device", "resource": name, "part": "", "rank": 1, "gain_ratio": gain,
          "low_gain_ratio": gain * 0.9, "high_gain_ratio": gain * 1.1, "is_limit": False, "is_balanced": False,
          "elapsed_ns": whole, "coverage_ratio": 1.0, "execution": "forward", "execution_count": 1}
         for name, gain in gains.items()

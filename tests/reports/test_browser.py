@@ -226,11 +226,8 @@ def test_the_tree_zooms_searches_and_goes_back(open_page, results):
     page.locator(".crumbs button").first.click()
     assert page.evaluate("xspReport.icicle.state.focus") == -1
     page.get_by_label("Search in the tree").fill("cutlass")
-    iterations = results.frame("iterations")
-    warmup = iterations[iterations["capture_id"].eq(2) & iterations["is_warmup"].astype(bool)]
-    total = results.frame("captures").set_index("capture_id").loc[2, "device_ns"] - warmup["device_ns"].sum()
+    total = results.frame("captures").set_index("capture_id").loc[2, "device_ns"]
     kernels = results.frame("kernels")
-    kernels = kernels[~kernels["iteration_index"].isin(warmup["iteration_index"])]
     found = kernels.loc[kernels["name"].astype(str).str.contains("cutlass"), "duration_ns"].sum()
     status = page.evaluate("xspReport.icicle.status.textContent")
     assert units.format_ns(found) in status and units.format_ratio_percent(found / total) in status
@@ -384,3 +381,23 @@ def test_keyboard_focus_is_never_lost_on_something_hidden(open_page, results):
         )
     assert all("true" in entry for entry in seen)
     assert len(set(seen)) > 1
+
+
+def test_the_timeline_shows_all_and_zooms_to_what_is_searched(open_page, results):
+    page = open_page(results)
+    page.show("timeline&from=1000&to=3000")
+    assert page.evaluate("[xspReport.timeline.view.from, xspReport.timeline.view.to]") == [1000, 3000]
+    page.locator("[data-drawing=timeline]").get_by_role("button", name="All: show everything").click()
+    groups = page.evaluate("xspReport.timeline.lanes.map(lane => lane.group)")
+    assert {"layers", "streams", "ranges", "launches"} <= set(groups)
+    page.get_by_label("Search in the timeline").fill("cutlass")
+    names = results.frame("kernels")["name"].astype(str)
+    assert page.evaluate("xspReport.timeline.state.hits.length") >= int(names.str.contains("cutlass").sum()) / 2
+    page.get_by_label("Search in the timeline").press("Enter")
+    page.wait_for_function("/&from=\\d+&to=\\d+/.test(location.hash)")
+    span = page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from")
+    canvas = page.locator("[data-drawing=timeline] canvas")
+    canvas.hover()
+    page.mouse.wheel(0, -300)
+    page.wait_for_function(f"xspReport.timeline.view.to - xspReport.timeline.view.from < {span}")
+    assert page.complaints == []

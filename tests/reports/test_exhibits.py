@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from helpers import small_analysis
 
 from reports import samples
 from reports.counting import Only
@@ -18,6 +17,7 @@ from xsp_post.reports.blocks import Chart, Table
 from xsp_post.reports.draw import MAX_BARS, binned, draw, rows_of
 from xsp_post.reports.html import render
 from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES
+from xsp_post.reports.pick import windows
 from xsp_post.reports.sections import section_of
 from xsp_post.reports.summary import summarize
 from xsp_post.tables.analyses import limits
@@ -169,16 +169,14 @@ def test_roofline_points_are_those_with_flop_and_traffic_and_only_the_logarithm_
 def test_the_icicle_holds_every_nanosecond_of_the_capture(results):
     frame = icicle.data(results)
     captures = results.frame("captures").set_index("capture_id")
-    iterations = results.frame("iterations")
-    warmup = iterations[iterations["capture_id"].eq(2) & iterations["is_warmup"].astype(bool)]
-    total = captures.loc[2, "device_ns"] - warmup["device_ns"].sum()
+    total = captures.loc[2, "device_ns"]
     roots = frame[frame["parent"] < 0]
     leaves = frame[frame["level"].eq("KERNEL")]
     assert roots["device_ns"].sum() == total == leaves["device_ns"].sum()
     assert (frame["parent"] < np.arange(len(frame))).all()
 
 
-@pytest.mark.parametrize("limit", [3, 20, 60])
+@pytest.mark.parametrize("limit", [3, 12, 25])
 def test_a_pruned_icicle_still_adds_up_level_by_level(results, limit):
     frame = icicle.data(results, limit=limit)
     whole = icicle.data(results)
@@ -189,48 +187,54 @@ def test_a_pruned_icicle_still_adds_up_level_by_level(results, limit):
         assert kernel_ns == frame.loc[parent, "device_ns"]
 
 
-def test_the_timeline_shows_a_real_iteration(results):
-    window, events = timeline.data(results)
+def _median(results):
+    found = timeline.data(results)
+    return found, next(one for one in found.windows if one.title.startswith("median"))
+
+
+def test_the_timeline_shows_real_executions_to_the_kernel(results):
+    found, window = _median(results)
     iterations = results.frame("iterations")
     row = iterations[iterations["capture_id"].eq(2) & iterations["iteration_index"].eq(window.iteration_index)].iloc[0]
     assert not row["is_warmup"]
-    on_device = events[events["kind"].eq("KERNEL")]
-    assert len(on_device) == row["kernel_count"]
-    assert (on_device["end_ns"] - on_device["start_ns"]).sum() == row["kernel_ns"]
-    assert events["start_ns"].min() == 0
-    assert (on_device["start_ns"] - on_device["launch_start_ns"]).tolist() == on_device["queue_delay_ns"].tolist()
+    kernels = found.events[found.events["kind"].eq("KERNEL")]
+    inside = kernels[kernels["start_ns"].between(window.start_ns, window.end_ns)]
+    assert len(inside) == row["kernel_count"] and inside["event_count"].eq(1).all()
+    assert (inside["end_ns"] - inside["start_ns"]).sum() == row["kernel_ns"] == inside["busy_ns"].sum()
+    assert found.events["start_ns"].min() == 0
+    assert (inside["start_ns"] - inside["launch_start_ns"]).tolist() == inside["queue_delay_ns"].tolist()
 
 
-def test_the_critical_path_is_a_lane_of_the_execution_it_belongs_to(results):
-    window, _ = timeline.data(results)
-    iterations = results.frame("iterations").set_index(["capture_id", "iteration_index"])
-    start = int(iterations.loc[(window.capture_id, window.iteration_index), "start_ns"])
+def test_first_median_and_slowest_are_chosen_once_each():
+    def titles(latencies):
+        rows = pd.DataFrame({"latency_ns": latencies, "start_ns": np.arange(len(latencies)) * 1000, "phase": "step"})
+        rows = rows.assign(end_ns=rows["start_ns"] + 10, capture_id=0, is_warmup=False, iteration_index=rows.index)
+        return [one.title.split()[0] for one in windows(Analysis({"iterations": rows}), 0)]
+
+    assert titles([10, 20, 30, 25]) == ["first", "median", "slowest"]
+    assert titles([20, 10, 30]) == ["median", "slowest"] and titles([5]) == ["median"] and titles([]) == []
+
+
+def test_the_critical_path_is_a_lane_of_its_own(results):
+    found, window = _median(results)
+    start = found.start_ns + window.start_ns
     rows = [("host", "", start, start + 40), ("kernel", "gemm", start + 40, start + 90)]
     path = pd.DataFrame(rows, columns=["kind", "name", "start_ns", "end_ns"])
-    path = path.assign(capture_id=window.capture_id, iteration_index=float(window.iteration_index), layer_index=np.nan)
-    for index, count in ((window.iteration_index, 2), (window.iteration_index + 1, 0)):
-        frames = {**results.frames, "critical_path": path.assign(iteration_index=float(index))}
-        events = timeline.data(Analysis(frames))[1].query("group == 'path'")
-        assert len(events) == count
-        if count:
-            assert events["kind"].tolist() == ["PATH-HOST", "PATH-KERNEL"]
-            assert events["name"].tolist() == ["host", "kernel: gemm"]
+    path = path.assign(capture_id=window.capture_id, iteration_index=0.0, layer_index=np.nan)
+    events = timeline.data(Analysis({**results.frames, "critical_path": path})).events.query("group == 'path'")
+    assert events["kind"].tolist() == ["PATH-HOST", "PATH-KERNEL"]
+    assert events["name"].tolist() == ["host", "kernel: gemm"]
 
 
-def test_a_thinned_timeline_counts_every_event(results):
-    _, whole = timeline.data(results)
-    _, thin = timeline.data(results, limit=30)
+@pytest.mark.parametrize("limit", [30, 200])
+def test_a_thinned_timeline_counts_every_event_and_its_time(results, limit):
+    whole, thin = timeline.data(results).events, timeline.data(results, limit=limit).events
     assert len(thin) < len(whole)
-    assert thin["event_count"].sum() == whole["event_count"].sum()
     assert thin["end_ns"].max() == whole["end_ns"].max()
     keys = ["group", "lane", "sub", "kind"]
-    every, joined = (events.groupby(keys)["event_count"].sum().to_dict() for events in (whole, thin))
-    assert every == joined
-
-
-def test_of_equally_long_events_the_first_stay_single():
-    longest = timeline._longest(np.array([5, 9, 5, 1, 5, 9]), 4)
-    assert longest.tolist() == [True, True, True, False, False, True]
+    for amount in ("event_count", "busy_ns"):
+        every, joined = (events.groupby(keys)[amount].sum().to_dict() for events in (whole, thin))
+        assert every == joined
 
 
 def test_a_page_finds_each_limit_once(few, monkeypatch):
@@ -245,10 +249,10 @@ def test_a_timeline_of_many_threads_and_streams_says_what_is_not_drawn(results):
     kernels = changed["kernels"].copy()
     kernels["stream_id"] = np.arange(len(kernels)) % 40
     changed["kernels"] = kernels
-    _, whole = timeline.data(results)
-    window, events = timeline.data(Analysis(changed))
-    assert events.loc[events["group"].eq("streams"), "lane"].nunique() == timeline.LANE_LIMIT
-    assert events["event_count"].sum() + window.left_out_count == whole["event_count"].sum()
+    whole, found = timeline.data(results), timeline.data(Analysis(changed))
+    kernels = found.events[found.events["kind"].eq("KERNEL")]
+    assert kernels["lane"].nunique() == timeline.LANE_LIMIT
+    assert found.events["event_count"].sum() + found.left_out_count == whole.events["event_count"].sum()
     blocks = timeline.blocks(Analysis(changed))
     assert any("not drawn" in getattr(block, "text", "") for block in blocks)
 
@@ -404,7 +408,7 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
     assert said.word == word
 
 
-def test_a_capture_of_nothing_has_no_tree_to_draw():
-    nodes = small_analysis().frames["nodes"].iloc[:1].copy()
-    nodes[["start_ns", "end_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]] = 0
-    assert not icicle.blocks(Analysis({"nodes": nodes}))
+def test_a_capture_of_nothing_has_no_tree_to_draw(few):
+    amounts = ["duration_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]
+    paths = few.frames["paths"].iloc[:1].assign(**dict.fromkeys(amounts, 0), capture_id=0)
+    assert not icicle.blocks(Analysis({"paths": paths}))

@@ -234,7 +234,7 @@ def _spread(values: np.ndarray) -> float:
 
 
 def middle_execution(measured: pd.DataFrame) -> int:
-    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.median_iteration`."""
+    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.windows`."""
     latency = measured["latency_ns"].to_numpy(float)
     return int(np.abs(latency - np.median(latency)).argmin()) if len(latency) else -1
 

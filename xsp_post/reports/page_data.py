@@ -181,53 +181,27 @@ class PageData:
 
     def _timeline(self, data: dict[str, Any]) -> dict[str, Any]:
         events = data["events"]
-        order = {"path": -1, "ranges": 0, "launches": 1, "streams": 2, "idle": 3}
-        lanes = (
-            events.groupby(["group", "lane_key"], sort=False, observed=True)
-            .agg(
-                label=("lane", "first"),
-                rows=("sub", "max"),
-                first=("start_ns", "min"),
-            )
-            .reset_index()
-        )
-        lanes = lanes.sort_values(
-            ["group", "first"], key=lambda s: s.map(order) if s.name == "group" else s, kind="stable"
-        ).reset_index(drop=True)
-        number = pd.Series(lanes.index, index=pd.MultiIndex.from_frame(lanes[["group", "lane_key"]]))
-        lane = number.loc[pd.MultiIndex.from_frame(events[["group", "lane_key"]])].tolist()
+        groups = ["layers", "path", "streams", "idle", "ranges", "launches"]
+        lanes = events.groupby(["group", "lane"], sort=False, observed=True)
+        lanes = lanes.agg(rows=("sub", "max"), first=("start_ns", "min")).reset_index()
+        place = lanes["group"].map(groups.index)
+        lanes = lanes.loc[lanes.assign(place=place).sort_values(["place", "first"], kind="stable").index]
+        number = {key: i for i, key in enumerate(zip(lanes["group"], lanes["lane"]))}
+        columns = ["start_ns", "end_ns", "busy_ns", "sub", "layer_index", "queue_delay_ns", "launch_start_ns",
+                   "event_count"]  # fmt: skip
         return {
             "length_ns": int(data["length_ns"]),
-            "lanes": [
-                {"group": g, "label": label, "rows": int(rows) + 1}
-                for g, label, rows in zip(lanes["group"], lanes["label"], lanes["rows"])
-            ],
-            "lane": lane,
-            "launch_lane": _launch_lanes(lanes, events),
-            **{
-                c: events[c].astype("int64").tolist()
-                for c in (
-                    "start_ns",
-                    "end_ns",
-                    "sub",
-                    "layer_index",
-                    "queue_delay_ns",
-                    "launch_start_ns",
-                    "event_count",
-                )
-            },
+            "windows": data["windows"],
+            "lanes": [{"group": group, "label": lane, "rows": int(rows) + 1}
+                      for group, lane, rows in zip(lanes["group"], lanes["lane"], lanes["rows"])],
+            "lane": [number[key] for key in zip(events["group"], events["lane"])],
+            "launch_lane": [number.get(("launches", lane), -1) for lane in events["launch_lane"]],
+            **{column: events[column].astype("int64").tolist() for column in columns},
             "kind": events["kind"].astype(str).tolist(),
             "is_inferred": events["is_inferred"].astype(bool).tolist(),
             "name": self.strings.numbers(shorten(n, 90) for n in events["name"]),
             "full_name": self.strings.numbers(events["full_name"]),
-        }
-
-
-def _launch_lanes(lanes: pd.DataFrame, events: pd.DataFrame) -> list[int]:
-    """The lane of each kernel's launch, by its launching thread; −1 where it has none."""
-    launches = lanes[lanes["group"].eq("launches")]
-    by_key = dict(zip(launches["lane_key"], launches.index))
-    return [int(by_key.get(key, -1)) for key in events["launch_key"].tolist()]
+        }  # fmt: skip
 
 
 def _json_numbers(values: pd.Series) -> list[Any]:

@@ -77,14 +77,16 @@ def _shares(summary: Summary) -> str:
     """What would be saved if a resource took half its time, as bars of one scale."""
     if not summary.shares:
         return ""
-    shown = [one for i, one in enumerate(summary.shares) if i < _ACTIONS or one.gain_ratio >= _LEAST_SHARE]
-    rows = "".join(
-        f'<li><span>{escape(one.word)}</span><span class="meter" aria-hidden="true"><i style="width:'
-        f'{200 * max(one.gain_ratio, 0):.1f}%"></i></span><span class="num">'
-        f"{escape(format_ratio_percent(one.gain_ratio))}"
-        f" <small>± {escape(format_ratio_percent(one.margin_ratio))}</small></span></li>"
-        for one in shown
-    )
+    wholes = [one for one in summary.shares if not one["part"]]
+    told = [one["resource"] for i, one in enumerate(wholes) if i < _ACTIONS or one["gain_ratio"] >= _LEAST_SHARE]
+    rows = ""
+    for one in (one for one in summary.shares if one["resource"] in told and (one["is_shown"] or not one["part"])):
+        gain, margin = one["gain_ratio"], one["high_gain_ratio"] - one["gain_ratio"]
+        rows += (
+            f'<li{" class=part" if one["part"] else ""}><span>{escape(one["word"])}</span><span class="meter" '
+            f'aria-hidden="true"><i style="width:{200 * max(gain, 0):.1f}%"></i></span><span class="num">'
+            f"{escape(format_ratio_percent(gain))} <small>± {escape(format_ratio_percent(margin))}</small></span></li>"
+        )
     return (
         f'<div class="shares"><h3>Saved if it took half its time <span class="of">of {escape(summary.shares_of)}</span>'
         f"</h3><ul>{rows}</ul></div>"

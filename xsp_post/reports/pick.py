@@ -1,4 +1,4 @@
-"""Results → the capture and the iteration that all drawings show."""
+"""Results → the capture and the executions that the drawings show."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.text import visible
 
 # The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).
 _DEPTH = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}
@@ -15,14 +16,13 @@ _DEPTH = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}
 
 @dataclass(frozen=True)
 class Window:
-    """One iteration (or a whole capture, iteration_index −1) on the host's clock."""
+    """One execution on the host's clock: its range, extended to its last device work."""
 
     capture_id: int
     iteration_index: int
     start_ns: int
     end_ns: int
     title: str
-    left_out_count: int = 0  # events of lanes that are not drawn
 
 
 def of_capture(frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
@@ -47,20 +47,24 @@ def deepest_capture(results: Results) -> int:
     return int(ranked["id"].iloc[0])
 
 
-def median_iteration(results: Results, capture_id: int) -> pd.Series | None:
-    """The measured iteration whose latency is nearest the median, of the phase that took most time; None if none.
-
-    A real iteration is chosen, none is averaged: what the timeline shows did happen.
-    """
-    iterations = frame_or_empty(results, "iterations")
-    if iterations.empty:
-        return None
-    mine = iterations[iterations["capture_id"].eq(capture_id)]
+def windows(results: Results, capture_id: int) -> list[Window]:
+    """The median, the first and the slowest of the measured executions of the phase that took most time, as they ran;
+    each once. Real executions are chosen, none is averaged: what the timeline shows did happen."""
+    columns = ["capture_id", "iteration_index", "phase", "start_ns", "end_ns", "latency_ns", "is_warmup"]
+    mine = of_capture(frame_or_empty(results, "iterations", columns), capture_id)
     measured = mine[~mine["is_warmup"].astype(bool)]
     measured = measured if len(measured) else mine
     if measured.empty:
-        return None
+        return []
     heaviest = str(measured.groupby("phase", observed=True, sort=False)["latency_ns"].sum().idxmax())
-    measured = measured[measured["phase"].astype(str).eq(heaviest)]
-    distance = (measured["latency_ns"] - measured["latency_ns"].median()).abs()
-    return measured.iloc[int(distance.to_numpy().argmin())]
+    measured = measured[measured["phase"].astype(str).eq(heaviest)].sort_values("start_ns", kind="stable")
+    latency = measured["latency_ns"]
+    rows = {"median": (latency - latency.median()).abs().idxmin(), "first": measured.index[0],
+            "slowest": latency.idxmax()}  # fmt: skip
+    words = {row: word for word, row in reversed(rows.items())}
+    return [
+        Window(capture_id, int(row["iteration_index"]), int(row["start_ns"]),
+               max(int(row["end_ns"]), int(row["start_ns"] + row["latency_ns"])),
+               f"{words[index]} execution ({int(row['iteration_index'])}, {visible(heaviest, 60)})")
+        for index, row in measured.loc[[row for row in measured.index if row in words]].iterrows()
+    ]  # fmt: skip

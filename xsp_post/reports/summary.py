@@ -21,7 +21,7 @@ from xsp_post.reports.part import part_sentence, part_text
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.time_split import Split, device_split, layer_split
 from xsp_post.reports.trust import Balance, balances, trust_data
-from xsp_post.reports.verdict import Verdict, resource_word, verdict
+from xsp_post.reports.verdict import Verdict, shares, verdict
 from xsp_post.reports.verdict_captures import captures_of
 from xsp_post.tables.analyses.advice import Advice, advise
 from xsp_post.tables.analyses.limits import find_limit
@@ -46,15 +46,6 @@ class TopRow:
     count: int = 1  # equal layers in the row
 
 
-@dataclass(frozen=True)
-class Share:
-    """What a resource (or all of them) would save at half its time, as a share of the verdict's time; ± the margin."""
-
-    word: str
-    gain_ratio: float
-    margin_ratio: float
-
-
 @dataclass
 class Summary:
     """The top of the page."""
@@ -65,7 +56,7 @@ class Summary:
     facts: list[Fact]
     verdict: Verdict
     splits: list[Split]
-    shares: list[Share]
+    shares: list[dict[str, Any]]  # as `verdict.shares`
     shares_of: str
     advice: list[Advice]
     top_layers: list[TopRow]
@@ -93,15 +84,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         facts(results, case),
         verdict(results, case),
         [split for split in splits if split is not None],
-        [
-            Share(
-                resource_word(limit, "together" if gain is limit.together else gain.resources[0]),
-                gain.gain_ratio,
-                gain.margin_ratio,
-            )
-            for gain in (*limit.gains, limit.together)
-            if gain is not None
-        ],
+        shares(limit),
         format_ns(limit.replayed_ns),
         advise(results, limit),
         top_layers,

@@ -1,5 +1,5 @@
-/* Part 5: the timeline of one iteration on a canvas: threads with their ranges, launches, streams. Idle stretches of
-   a stream are hatched; hovering or selecting a kernel draws the line from its launch (the queue delay). */
+/* Part 6: the timeline of the recording on a canvas. Executions that are shown in full can be zoomed to single kernels;
+   elsewhere a block stands for several events, and its shade says how busy it is. */
 // Groups of causes of idle time: colour, size of the pattern (0: plain), words.
 const IDLE_INK = {
   host: ["other", 5, "host"], launch: ["launch", 0, "launch"], synchronization: ["latency", 9, "synchronisation"],
@@ -8,121 +8,68 @@ const IDLE_INK = {
 };
 function buildTimeline(holder, data) {
   const length = Math.max(data.length_ns, 1);
-  const LANE = 18, HEAD = 20, AXIS = 24;
+  const LANE = 18, HEAD = 18, AXIS = 24;
   const lanes = data.lanes; // {label, group, rows}
   const count = data.start_ns.length;
   const byLane = lanes.map(() => []);
   for (let i = 0; i < count; i++) byLane[data.lane[i]].push(i);
   for (const list of byLane) list.sort((a, b) => data.start_ns[a] - data.start_ns[b]);
   let y = AXIS;
-  for (const lane of lanes) { lane.y = y + HEAD; y = lane.y + lane.rows * LANE + 6; }
+  for (const lane of lanes) { lane.y = y + HEAD; y = lane.y + lane.rows * LANE + 4; }
   const height = y;
   const view = { from: 0, to: length };
-  const gapTotals = lanes.map((lane, l) => {
-    if (lane.group !== "streams") return null;
-    let last = null, sum = 0, longest = [0, 0, 0];
-    for (const i of byLane[l]) {
-      if (last !== null && data.start_ns[i] > last) {
-        const gap = data.start_ns[i] - last;
-        sum += gap;
-        if (gap > longest[0]) longest = [gap, last, data.start_ns[i]];
-      }
-      last = Math.max(last ?? 0, data.end_ns[i]);
-    }
-    return { sum, longest };
-  });
+  const state = { words: "", hits: [], hit: -1, hover: -1, drag: null };
 
-  const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline. Plus and minus zoom, left and right arrow keys move, 0 shows everything." });
+  const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline. Plus and minus zoom, left and right arrow keys move, n goes to the next hit of the search, 0 shows everything." });
   const status = el("span", { class: "status", "aria-live": "polite" });
   const button = (label, title, action) => el("button", { type: "button", text: label, title, "aria-label": title, onclick: action });
-  const tools = el("div", { class: "table-tools" },
-    el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3)), button("All", "All: show everything", () => { view.from = 0; view.to = length; draw(); })),
-    status);
-  const longest = gapTotals.reduce((best, gap) => (gap && gap.longest[0] > (best ? best.longest[0] : 0) ? gap : best), null);
-  if (longest) {
-    tools.append(el("button", { type: "button", text: `Longest gap: ${formatNs(longest.longest[0])}`, onclick: () => {
-      const [gap, from, to] = longest.longest;
-      view.from = Math.max(0, from - gap); view.to = Math.min(length, to + gap); draw();
-    } }));
-  }
-  tools.append(exportButtons(canvas, () => draw(), "timeline"));
-  holder.append(tools, canvas, el("div", { class: "legend" },
-    el("span", {}, el("i", { class: "level-3" }), "layer"), el("span", {}, el("i", { class: "level-6" }), "kernel"),
-    el("span", {}, el("i", { class: "launch" }), "launch call"), el("span", {}, el("i", { class: "memory" }), "copy, set or graph"),
-    el("span", {}, el("i", { class: "hatch" }), "stream idle"), el("span", { text: "line: launch → execution (queue delay)" })));
-  if (lanes.some((lane) => lane.group === "idle")) {
-    const present = new Set(data.kind);
-    holder.lastChild.append(...Object.entries(IDLE_INK).filter(([group]) => present.has("IDLE-" + group)).map(([group, look]) =>
-      el("span", {}, el("i", { class: "idle-" + group }), "waits: " + look[2])));
-  }
-  let hover = -1, drag = null;
+  const search = el("input", { type: "search", placeholder: "Search kernels and ranges…", "aria-label": "Search in the timeline", oninput: () => find(search.value) });
+  search.addEventListener("keydown", (event) => { if (event.key === "Enter") next(); });
+  holder.append(el("div", { class: "table-tools" },
+    el("span", { class: "switch" }, button("All", "All: show everything", () => goTime(0, length)),
+      ...data.windows.map((one) => button(one.title.split(" ")[0], `Zoom to the ${one.title}`, () => goTime(one.start_ns, one.end_ns)))),
+    el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3))),
+    search, button("Next", "Next hit of the search", () => next()), status, exportButtons(canvas, () => draw(), "timeline")), canvas);
+  const present = new Set(data.kind);
+  const legend = [["layer", "level-3"], ["kernel", "level-6"], ["launch call", "launch"], ["copy, set or graph", "memory"]];
+  holder.append(el("div", { class: "legend" }, ...legend.map(([word, look]) => el("span", {}, el("i", { class: look }), word)),
+    ...Object.entries(IDLE_INK).filter(([group]) => present.has("IDLE-" + group)).map(([group, look]) => el("span", {}, el("i", { class: "idle-" + group }), "waits: " + look[2])),
+    el("span", { text: "line: launch → execution (queue delay)" })));
 
   const px = (ns, width) => ((ns - view.from) / (view.to - view.from)) * width;
   const inkOf = (text, kind = text.replace("PATH-", "")) => (kind === "LAUNCH" ? "launch" : kind === "MEMORY" ? "memory" : LEVEL_INK[kind] || "level-0");
   function draw() {
     if (!canvas.clientWidth) return;
     const [context, width] = sizeCanvas(canvas, height);
-    const hatch = hatchPattern(context, ink("gap"), 7);
-    const waits = {};
-    const wait = (group) => {
+    const patterns = {};
+    const waits = (group) => {
       const [color, size] = IDLE_INK[group] || IDLE_INK.unknown;
-      return (waits[group] ??= size ? hatchPattern(context, ink(color), size) : ink(color));
+      return (patterns[group] ??= size ? hatchPattern(context, ink(color), size) : ink(color));
     };
     const inferred = hatchPattern(context, ink("inferred"), 8);
-    context.clearRect(0, 0, width, height);
     const colors = {};
     const paint = (key) => (colors[key] ??= ink(key));
-    // axis
-    const span = view.to - view.from;
-    const rough = span / Math.max(width / 110, 2);
-    const power = 10 ** Math.floor(Math.log10(rough));
-    const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= rough) || rough;
-    context.strokeStyle = paint("line");
-    context.fillStyle = paint("muted");
-    for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
-      const x = px(t, width);
-      context.beginPath(); context.moveTo(x + 0.5, AXIS - 6); context.lineTo(x + 0.5, height); context.stroke();
-      if (x < width - 46) context.fillText(formatNs(Math.round(t)), x + 3, 10);
-    }
+    context.clearRect(0, 0, width, height);
+    drawAxis(context, width, paint);
     lanes.forEach((lane, l) => {
       context.fillStyle = paint("muted");
-      const gap = gapTotals[l];
-      context.fillText(lane.label + (gap && gap.sum > 0 ? ` · idle between kernels ${formatNs(gap.sum)}` : ""), 2, lane.y - HEAD / 2 + 1);
-      if (lane.group === "streams") {
-        let last = null;
-        for (const i of byLane[l]) {
-          if (last !== null && data.start_ns[i] > last) {
-            const x0 = Math.max(px(last, width), 0), x1 = Math.min(px(data.start_ns[i], width), width);
-            if (x1 - x0 > 3) {
-              context.fillStyle = hatch;
-              context.fillRect(x0, lane.y, x1 - x0, LANE - 2);
-              if (x1 - x0 > 64) {
-                const label = formatNs(data.start_ns[i] - last);
-                const w = context.measureText(label).width + 8;
-                context.fillStyle = paint("paper");
-                context.fillRect((x0 + x1 - w) / 2, lane.y + 1, w, LANE - 4);
-                context.fillStyle = paint("muted");
-                context.fillText(label, (x0 + x1 - w) / 2 + 4, lane.y + LANE / 2 - 1);
-              }
-            }
-          }
-          last = Math.max(last ?? 0, data.end_ns[i]);
-        }
-      }
+      context.fillText(lane.label, 2, lane.y - HEAD / 2 + 1);
       for (const i of byLane[l]) {
-        if (data.end_ns[i] < view.from || data.start_ns[i] > view.to) continue;
+        if (data.start_ns[i] > view.to) break;
+        if (data.end_ns[i] < view.from) continue;
         const x0 = Math.max(px(data.start_ns[i], width), -2);
         const w = Math.max(Math.min(px(data.end_ns[i], width), width + 2) - x0, 0.7);
         const top = lane.y + data.sub[i] * LANE;
-        const kind = data.kind[i];
-        context.globalAlpha = data.event_count[i] > 1 ? 0.55 : 1;
-        const idle = kind.startsWith("IDLE-") ? kind.slice(5) : "";
+        const kind = data.kind[i], idle = kind.startsWith("IDLE-") ? kind.slice(5) : "";
+        const busy = data.event_count[i] > 1 ? 0.2 + 0.7 * Math.min(data.busy_ns[i] / Math.max(data.end_ns[i] - data.start_ns[i], 1), 1) : 1;
+        const shade = state.words && !state.hits.includes(i) ? 0.25 * busy : busy;
+        context.globalAlpha = shade;
+        context.fillStyle = idle ? waits(idle) : paint(inkOf(kind));
+        context.fillRect(x0, top, Math.max(w - (w > 4 ? 0.8 : 0), 0.7), LANE - 2);
         if (idle) {
           context.fillStyle = paint((IDLE_INK[idle] || IDLE_INK.unknown)[0]);
-          context.fillRect(x0, top + LANE - 5, Math.max(w, 0.7), 3);
+          context.fillRect(x0, top + LANE - 5, w, 3);
         }
-        context.fillStyle = idle ? wait(idle) : paint(inkOf(kind));
-        context.fillRect(x0, top, Math.max(w - (w > 4 ? 0.8 : 0), 0.7), LANE - 2);
         if (data.is_inferred[i] && w > 2) {
           context.globalAlpha = 0.4;
           context.fillStyle = inferred;
@@ -133,54 +80,90 @@ function buildTimeline(holder, data) {
           context.fillStyle = paint("selected");
           context.fillRect(x0, top + LANE - 5, Math.max(w, 1.5), 3);
         }
-        if (w > 30 && kind !== "LAUNCH") {
-          if (idle) {
+        if (w > 30 && kind !== "LAUNCH" && shade > 0.3) {
+          const label = fitText(context, textOf(data.name[i]), w - 8);
+          if (idle && label) {
             context.fillStyle = paint("paper");
-            context.fillRect(x0 + 2, top + 2, Math.min(context.measureText(fitText(context, textOf(data.name[i]), w - 8)).width + 4, w - 4), LANE - 8);
+            context.fillRect(x0 + 2, top + 2, Math.min(context.measureText(label).width + 4, w - 4), LANE - 8);
           }
           context.fillStyle = idle ? paint("muted") : paint(inkOf(kind) + "-ink");
-          context.fillText(fitText(context, textOf(data.name[i]), w - 8), x0 + 4, top + LANE / 2 - 0.5);
+          context.fillText(label, x0 + 4, top + LANE / 2 - 0.5);
         }
       }
     });
-    const linked = [];
-    if (hover >= 0) linked.push(hover);
+    drawQueueDelays(context, width, paint);
+    const span = view.to - view.from;
+    const where = span >= length ? `${formatNs(length)} in all` : `${formatNs(Math.round(view.from))} … ${formatNs(Math.round(view.to))} (${formatNs(Math.round(span))} of ${formatNs(length)})`;
+    status.textContent = state.words ? `${formatCount(state.hits.length)} found · ${where}` : where;
+  }
+  function drawAxis(context, width, paint) {
+    for (const one of data.windows) {
+      context.fillStyle = paint("band");
+      context.fillRect(px(one.start_ns, width), 0, Math.max(px(one.end_ns, width) - px(one.start_ns, width), 1), height);
+    }
+    const rough = (view.to - view.from) / Math.max(width / 110, 2);
+    const power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((k) => k * power).find((s) => s >= rough) || rough;
+    context.strokeStyle = paint("line");
+    context.fillStyle = paint("muted");
+    for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
+      const x = px(t, width);
+      context.beginPath(); context.moveTo(x + 0.5, AXIS - 6); context.lineTo(x + 0.5, height); context.stroke();
+      if (x < width - 46) context.fillText(formatNs(Math.round(t)), x + 3, 10);
+    }
+  }
+  function drawQueueDelays(context, width, paint) {
+    const linked = state.hover >= 0 ? [state.hover] : [];
     if (report.layer >= 0) for (let i = 0; i < count && linked.length < 60; i++) if (data.layer_index[i] === report.layer && data.launch_start_ns[i] >= 0) linked.push(i);
     context.strokeStyle = paint("selected");
     context.lineWidth = 1.3;
     for (const i of linked) {
-      if (data.launch_start_ns[i] < 0) continue;
-      const from = lanes.find((lane) => lane.group === "launches");
-      if (!from) break;
-      const launchLane = lanes[data.launch_lane[i]] || from;
+      const from = lanes[data.launch_lane[i]];
+      if (data.launch_start_ns[i] < 0 || !from) continue;
       context.beginPath();
-      context.moveTo(px(data.launch_start_ns[i], width), launchLane.y + LANE - 3);
+      context.moveTo(px(data.launch_start_ns[i], width), from.y + LANE - 3);
       context.lineTo(px(data.start_ns[i], width), lanes[data.lane[i]].y);
       context.stroke();
     }
-    status.textContent = span >= length ? `${formatNs(length)} in all` : `${formatNs(Math.round(view.from))} … ${formatNs(Math.round(view.to))} (${formatNs(Math.round(span))} of ${formatNs(length)})`;
+  }
+  /* The ends are moved into the recording, and written into the address once it is quiet. */
+  let written = 0;
+  function goTime(from, to) {
+    const span = Math.min(Math.max(to - from, 200), length);
+    view.from = Math.min(Math.max(from, 0), length - span);
+    view.to = view.from + span;
+    draw();
+    clearTimeout(written);
+    written = setTimeout(() => note(span >= length ? { from: null, to: null } : { from: Math.round(view.from), to: Math.round(view.to) }), 200);
   }
   function zoom(factor, at = 0.5) {
-    const span = view.to - view.from;
-    const wanted = Math.min(Math.max(span * factor, 200), length);
-    const middle = view.from + span * at;
-    view.from = Math.min(Math.max(middle - wanted * at, 0), length - wanted);
-    view.to = view.from + wanted;
-    draw();
+    const span = view.to - view.from, wanted = Math.min(Math.max(span * factor, 200), length);
+    const from = view.from + (span - wanted) * at;
+    goTime(from, from + wanted);
   }
   function move(share) {
     const span = view.to - view.from;
-    view.from = Math.min(Math.max(view.from + span * share, 0), length - span);
-    view.to = view.from + span;
+    goTime(view.from + span * share, view.to + span * share);
+  }
+  function find(words) {
+    state.words = words.toLowerCase().trim();
+    state.hit = -1;
+    state.hits = [];
+    for (let i = 0; state.words && i < count; i++) if (textOf(data.full_name[i]).toLowerCase().includes(state.words)) state.hits.push(i);
     draw();
+  }
+  function next() {
+    if (!state.hits.length) return;
+    const i = state.hits[(state.hit = (state.hit + 1) % state.hits.length)];
+    const span = Math.max(20 * (data.end_ns[i] - data.start_ns[i]), 1000);
+    goTime(data.start_ns[i] - span / 2, data.start_ns[i] + span / 2);
   }
   function at(event) {
     const box = canvas.getBoundingClientRect();
     const x = event.clientX - box.left, mouseY = event.clientY - box.top;
     const l = lanes.findIndex((lane) => mouseY >= lane.y && mouseY < lane.y + lane.rows * LANE);
     if (l < 0) return -1;
-    const sub = Math.floor((mouseY - lanes[l].y) / LANE);
-    const width = canvas.clientWidth;
+    const sub = Math.floor((mouseY - lanes[l].y) / LANE), width = canvas.clientWidth;
     let best = -1, distance = 4;
     for (const i of byLane[l]) {
       if (data.sub[i] !== sub) continue;
@@ -191,51 +174,54 @@ function buildTimeline(holder, data) {
     return best;
   }
   function tipFor(event, i) {
-    const lines = [`${data.kind[i].toLowerCase().replace("idle-", "waits: ").replace("path-", "critical path: ")} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
+    const kind = data.kind[i].toLowerCase().replace("idle-", "waits: ").replace("path-", "critical path: ");
+    const lines = [`${kind} · ${formatNs(data.end_ns[i] - data.start_ns[i])}, from ${formatNs(data.start_ns[i])}`];
+    if (data.event_count[i] > 1) lines.push(`together ${formatNs(data.busy_ns[i])}`);
     if (data.queue_delay_ns[i] >= 0) lines.push(`queue delay ${formatNs(data.queue_delay_ns[i])} (launch → execution)`);
     if (data.layer_index[i] >= 0) lines.push(`layer ${data.layer_index[i]}`);
     showTip(event.clientX, event.clientY, textOf(data.full_name[i]), lines);
   }
   canvas.addEventListener("mousemove", (event) => {
-    if (drag) {
-      const span = view.to - view.from;
-      view.from = Math.min(Math.max(drag.from - ((event.clientX - drag.x) / canvas.clientWidth) * span, 0), length - span);
-      view.to = view.from + span;
-      drag.moved ||= Math.abs(event.clientX - drag.x) > 4;
-      draw();
+    if (state.drag) {
+      const span = view.to - view.from, from = state.drag.from - ((event.clientX - state.drag.x) / canvas.clientWidth) * span;
+      state.drag.moved ||= Math.abs(event.clientX - state.drag.x) > 4;
+      goTime(from, from + span);
       return;
     }
     const i = at(event);
     canvas.style.cursor = i >= 0 ? "pointer" : "grab";
     if (i >= 0) tipFor(event, i); else hideTip();
-    if (i !== hover) { hover = i; draw(); }
+    if (i !== state.hover) { state.hover = i; draw(); }
   });
-  canvas.addEventListener("mouseleave", () => { hideTip(); if (hover >= 0) { hover = -1; draw(); } });
-  canvas.addEventListener("mousedown", (event) => { drag = { x: event.clientX, from: view.from, moved: false }; });
+  canvas.addEventListener("mouseleave", () => { hideTip(); if (state.hover >= 0) { state.hover = -1; draw(); } });
+  canvas.addEventListener("mousedown", (event) => { state.drag = { x: event.clientX, from: view.from, moved: false }; });
   window.addEventListener("mouseup", (event) => {
-    if (!drag) return;
-    const { moved } = drag;
-    drag = null;
-    if (moved || event.target !== canvas) return;
+    const drag = state.drag;
+    state.drag = null;
+    if (!drag || drag.moved || event.target !== canvas) return;
     const i = at(event);
     if (i >= 0 && data.layer_index[i] >= 0) report.select(data.layer_index[i]);
   });
-  canvas.addEventListener("dblclick", (event) => zoom(0.4, (event.clientX - canvas.getBoundingClientRect().left) / canvas.clientWidth));
+  const shareOf = (event) => (event.clientX - canvas.getBoundingClientRect().left) / canvas.clientWidth;
+  canvas.addEventListener("dblclick", (event) => zoom(0.4, shareOf(event)));
   canvas.addEventListener("wheel", (event) => {
-    if (!event.ctrlKey && !event.metaKey) return; // plain wheel scrolls the page
+    if (event.shiftKey) return; // scrolls the page
     event.preventDefault();
-    zoom(event.deltaY > 0 ? 1.25 : 0.8, (event.clientX - canvas.getBoundingClientRect().left) / canvas.clientWidth);
+    zoom(event.deltaY > 0 ? 1.25 : 0.8, shareOf(event));
   }, { passive: false });
+  const keys = { "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1.7), ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), 0: () => goTime(0, length), n: next };
   canvas.addEventListener("keydown", (event) => {
-    const actions = { "+": () => zoom(0.6), "=": () => zoom(0.6), "-": () => zoom(1.7), ArrowLeft: () => move(-0.2), ArrowRight: () => move(0.2), 0: () => { view.from = 0; view.to = length; draw(); } };
-    if (!actions[event.key]) return;
+    if (!keys[event.key] || event.ctrlKey || event.metaKey) return;
     event.preventDefault();
-    actions[event.key]();
+    keys[event.key]();
   });
   report.onLayer(draw);
   themeListeners.push(draw);
+  placeListeners.push(() => {
+    if (Number.isFinite(numberAt("from")) && Number.isFinite(numberAt("to"))) goTime(numberAt("from"), numberAt("to"));
+  });
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
-  report.timeline = { view, zoom, draw, count };
+  report.timeline = { view, zoom, draw, count, find, state, lanes };
   draw();
 }
 for (const holder of document.querySelectorAll('[data-drawing="timeline"]')) buildTimeline(holder, DATA.drawings[holder.dataset.id]);
