@@ -19,6 +19,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.tree import Attribution, LayerAttribution, balance
+from xsp_post.pipeline import analyze
 from xsp_post.reports.terminal import balance_line
 from xsp_post.tree.attribution import _lookup
 
@@ -369,3 +370,18 @@ def test_the_balance_says_what_lies_in_a_model_but_in_no_layer(tmp_path):
     text = str(balance_line(Analysis(core_tables(tree).frames), 0))
     assert "of these in no layer, but in their model ([self]): 1 (10 ns)\n  3 in the file, 3 in the tree" in text
     assert text.count("adds up") == 2
+
+
+def test_dependent_launches_of_one_stream_are_said(tmp_path):
+    """Three kernels of 10 ms, each 1 ms before the end of the one before it; a second stream overlaps, as it may."""
+    builder = ExportBuilder().gpu().range("step", 0, 40_000_000)
+    for k in range(3):
+        start = 1_000_000 + 9_000_000 * k
+        builder.kernel("gemm", launch=(10 * k, 10 * k + 5), run=(start, start + 10_000_000), stream=7)
+    builder.kernel("copy_like", launch=(40, 45), run=(2_000_000, 3_000_000), stream=8)
+    analysis = analyze([builder.write(tmp_path / "a.sqlite")])
+    device = analysis.frame("devices").iloc[0]
+    assert (device["device_ns"], device["own_busy_ns"]) == (31_000_000, 28_000_000)
+    assert device["stream_overlap_ns"] == 2_000_000
+    (said,) = analysis.frame("findings").query("code == 'streams-overlap'").to_dict("records")
+    assert said["example"] == "2.00 ms: device time 31.0 ms, busy 28.0 ms"

@@ -415,7 +415,7 @@ def test_a_device_may_have_any_number(tmp_path):
         connection.execute("UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET deviceId = -2147483648 WHERE rowid = 2")
         connection.commit()
     tree = build_tree(load(path).trace)
-    devices = devices_frame(tree)
+    devices, _ = devices_frame(tree)
     assert dict(zip(devices["device_id"], devices["kernel_count"])) == {0: 2, -2147483648: 1}
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 import pytest
-from generators.jobs import CAUSES, MIXED, Job, job
+from generators.jobs import ALL_REDUCE, CAUSES, MIXED, Job, job
 
+from xsp_post.model.results import Analysis
+from xsp_post.replay.collectives import collectives_frame
 from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, rank_work
 from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_tables
 
@@ -66,3 +68,28 @@ def test_what_runs_at_the_same_time_counts_once():
     )  # fmt: skip
     assert work.set_index("kind")["own_ns"].to_dict() == {"kernel": 20, "copy": 20, "transfer": 10, "idle": 30}
     assert MORE not in work["name"].tolist()
+
+
+def test_work_of_a_cpu_is_told_by_its_size():
+    """Operators without a grid: rank 1 multiplies four times as much, which is no slower work."""
+    parts = []
+    for rank in range(3):
+        rows, at = [], 0
+        for step in range(5):
+            end = (step + 1) * 1_000
+            rows += [
+                ("aten::mm", at, at + (400 if rank == 1 else 100)),
+                (ALL_REDUCE, end - (500 if rank == 1 else 800), end),
+            ]
+            at = end
+        kernels = pd.DataFrame(rows, columns=["name", "start_ns", "end_ns"]).assign(
+            capture_id=0, process_id=rank, device_id=-1, stream_id=1, launch_start_ns=-1, kernel_id=range(10),
+            grid_x=0, grid_y=0, grid_z=0,
+        )  # fmt: skip
+        work = pd.DataFrame({"kernel_id": range(10), "flop": 4e6 if rank == 1 else 1e6, "read_bytes": 1e4})
+        frames = {"kernels": kernels, "kernel_work": work.assign(capture_id=0)}
+        frames["captures"] = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [10]})
+        frames["collectives"] = collectives_frame(kernels).assign(capture_id=0)
+        parts.append(rank_contribution(Analysis(frames), f"rank{rank}", rank))
+    late = rank_tables(parts)["ranks"].query("is_straggler")
+    assert late[["rank", "late_cause", "late_detail"]].values.tolist() == [[1, MORE, "aten::mm"]]

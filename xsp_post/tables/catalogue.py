@@ -21,7 +21,7 @@ OF_CAPTURE = (
     Step("layers", "tables.core.layers:layers_frame", "tree"),
     Step("memory_operations", "tables.core.kernels:memory_operations_frame", "tree threads"),
     Step("operations", "tables.core.operations:operations_frame", "tree"),
-    Step("devices", "tables.core.devices:devices_frame", "tree"),
+    Step("devices", "tables.core.devices:devices_frame", "tree", finds="streams-overlap"),
     Step("balance", "model.tree:balance", "tree"),
     Step("own_collectives", "tables.core.collectives:own_collectives", "tree kernels"),
     Step("dependencies", "replay.waits:dependencies_of", "tree"),
@@ -94,7 +94,7 @@ OF_WORKLOAD = (
     Step("step_outliers", "tables.analyses.step_outliers:step_outliers", "step_kinds",
          reads="captures idle short_waits kernels", finds="slow-steps", recorded="iterations"),
     Step("ranks rank_groups", "tables.analyses.ranks:ranks_of",
-         reads="captures devices kernels memory_operations idle_causes collectives", recorded="ranks"),
+         reads="captures devices kernels kernel_work memory_operations idle_causes collectives", recorded="ranks"),
 )  # fmt: skip
 
 

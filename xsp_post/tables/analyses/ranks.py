@@ -75,8 +75,13 @@ def rank_contribution(
 
 def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     """(process, device, kernels, copies, idle causes) of a capture."""
-    kernels = core_frame(results, "kernels", [*_PLACE, "name", *_GRID])
+    kernels = core_frame(results, "kernels", [*_PLACE, "kernel_id", "name", *_GRID])
     kernels = kernels[kernels["capture_id"] == capture_id]
+    if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
+        work = core_frame(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
+        kernels = kernels.drop(columns=_GRID[:2]).merge(work, on="kernel_id", how="left", validate="many_to_one")
+        sizes = {side: kernels[name].map("{:.2g}".format) for side, name in zip(_GRID, ("flop", "read_bytes"))}
+        kernels = kernels.assign(**sizes)
     copies = core_frame(results, "memory_operations", [*_PLACE, "kind", "direction"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
     kernels = kernels.assign(is_communication=is_of_family(kernels["name"], COMMUNICATION)).sort_values(

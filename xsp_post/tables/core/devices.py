@@ -7,18 +7,30 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union_length
+from xsp_post.arrays.repeats import numbered
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.schemas import TABLES
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import DEVICE_PARTS
 from xsp_post.model.tree import Tree
 
 _UNKNOWN: dict[str, int | float | str] = {"int64": -1, "float64": np.nan, "str": ""}
 
 
-def devices_frame(tree: Tree) -> pd.DataFrame:
-    """The devices table; what a capture does not say of its GPU is −1, NaN or ''."""
+_LEAST_OVERLAP = 0.01  # of a device's time within streams, to be worth a word: below that it may be the clocks'
+
+
+def devices_frame(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
+    """The devices table; what a capture does not say of its GPU is −1, NaN or ''. And whether streams overlap."""
     places, of_activity = _places(tree)
     amounts = _amounts(tree, places, of_activity)
+    overlap = amounts["stream_overlap_ns"] = _within_streams(tree, of_activity, amounts)
+    found, large = [], np.flatnonzero(overlap > _LEAST_OVERLAP * amounts["device_ns"])
+    if len(large):
+        whole, busy = (int(amounts[name][large].sum()) for name in ("device_ns", "own_busy_ns"))
+        example = f"{format_ns(int(overlap[large].sum()))}: device time {format_ns(whole)}, busy {format_ns(busy)}"
+        found.append(finding("streams-overlap", count=len(large), example=example))
     ranks = tree.ranks.set_index("process_index")["rank"] if len(tree.ranks) else pd.Series(dtype="int64")
     process = places["process_index"].to_numpy(int)
     known: dict[str, object] = {
@@ -32,7 +44,18 @@ def devices_frame(tree: Tree) -> pd.DataFrame:
     for column in TABLES["devices"].columns[1:]:
         if column.dtype == "int64":
             frame[column.name] = frame[column.name].fillna(-1).to_numpy(np.int64)
-    return frame
+    return frame, found
+
+
+def _within_streams(tree: Tree, of_activity: np.ndarray, amounts: dict[str, np.ndarray]) -> np.ndarray:
+    """Device time in which several operations of one stream ran at once, ns, per row of the table."""
+    if (amounts["device_ns"] <= amounts["own_busy_ns"]).all():
+        return np.zeros(len(amounts["device_ns"]), np.int64)
+    context = tree.activities.get("context_id", np.zeros(len(of_activity), np.int64))
+    keys = pd.DataFrame({"place": of_activity, "context": context, "stream": tree.activities["stream_id"]})
+    stream, first = numbered(keys, list(keys))
+    lengths = _unions(tree.activities, stream, len(first))
+    return amounts["device_ns"] - sums_per_node(of_activity[first], lengths, len(amounts["device_ns"]))
 
 
 def busy_per_gpu(tree: Tree) -> pd.Series:
