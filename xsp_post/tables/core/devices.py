@@ -53,7 +53,7 @@ def _within_streams(tree: Tree, of_activity: np.ndarray, amounts: dict[str, np.n
         return np.zeros(len(amounts["device_ns"]), np.int64)
     context = tree.activities.get("context_id", np.zeros(len(of_activity), np.int64))
     keys = pd.DataFrame({"place": of_activity, "context": context, "stream": tree.activities["stream_id"]})
-    stream, first = numbered(keys, list(keys))
+    stream, first = numbered(keys, ["place", "context", "stream"])
     lengths = _unions(tree.activities, stream, len(first))
     return amounts["device_ns"] - sums_per_node(of_activity[first], lengths, len(amounts["device_ns"]))
 
