@@ -215,6 +215,20 @@ def test_threads_that_take_turns_are_phases():
     assert first["matched_block_index"].tolist() == [0] * 6 + [6, 5, 4, 3, 2, 1]
 
 
+@pytest.mark.parametrize("parts", [2, 4, 8])
+def test_parts_of_a_batch_are_one_step_up_to_the_update(parts):
+    rng = np.random.default_rng(3)
+    forward = np.concatenate([[100], np.tile(rng.integers(0, 30, 20), 4), [101]])
+    backward = np.concatenate([[102], np.tile(rng.integers(30, 60, 26), 4), [103]])
+    names = NAMES.copy()
+    names[110] = "void multi_tensor_apply_kernel<Adam>"
+    part = np.concatenate([forward, backward])
+    symbols = np.tile(np.concatenate([np.tile(part, parts), [110, 110, 110]]), 4)
+    threads = np.tile(np.append(np.tile(np.repeat([0, 1], [len(forward), len(backward)]), parts), [0, 0, 0]), 4)
+    found = infer(launch_frame(symbols, thread_index=threads), names).iterations
+    assert found["launch_count"].tolist() == [parts * len(part) + 3] * 4
+
+
 def test_kernels_that_ranges_account_for_get_no_inferred_node():
     truth = noisy_turns(9, turns=6)
     covered = np.zeros(len(truth.symbols), bool)

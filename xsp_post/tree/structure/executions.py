@@ -102,6 +102,11 @@ def structure_of(
         found.holds_layers = _in_layers(result, row) >= least or (is_both and _in_loops(result, found) >= least)
         found.role = _role(result, found, symbols, thread, traits, pause, constants)
         result.kinds.append(found)
+    # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
+    updates = [bool(traits.is_optimiser[k.start : k.end].any()) for k in result.kinds]
+    for found, has_update in zip(result.kinds, updates, strict=True):
+        if found.role == STEP and any(updates) and not has_update:
+            found.role = PASS if found.holds_layers else OTHER
     return result
 
 
