@@ -1,0 +1,58 @@
+"""What is wrong in what is said of recordings of engines and jobs whose truth is known; nothing where all is right."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from generators.engine_runs import SHORT, Run, run
+from generators.job_runs import WORDS, job
+from generators.machine import write
+
+import xsp_post
+
+WITHIN = 0.02  # of the true coefficient
+
+
+def engine_faults(seed: int, folder: Path) -> list[str]:
+    """Coefficients of decode steps, outliers with their causes, drift."""
+    made = run(seed)
+    results = xsp_post.load(write(made.program, folder / f"engine_{seed}")).results
+    costs, steps = results.frame("step_costs"), results.frame("steps")
+    decode = costs[costs["family"].eq("step") & costs["kind"].eq("decode")]
+    faults = [] if len(decode) else ["no model"]
+    if len(decode) and not made.drift:
+        faults += _coefficients(made, decode.iloc[0])
+    outliers = results.frame("step_outliers").set_index("iteration_index")["cause"].to_dict()
+    faults += [f"outlier {step} missed: {words}" for step, words in made.outliers.items() if step not in outliers]
+    both = {step: words for step, words in made.outliers.items() if step in outliers}
+    faults += [f"outlier {s}: {outliers[s]}" for s, words in both.items() if not any(w in outliers[s] for w in words)]
+    faults += [f"outlier {step} invented: {cause}" for step, cause in outliers.items() if step not in made.outliers]
+    drifting = steps[steps["kind"].eq("decode")]["is_drifting"].astype(bool).tolist()
+    return faults + ([] if drifting == [bool(made.drift)] else [f"drift: {drifting}"])
+
+
+def _coefficients(made: Run, found: pd.Series) -> list[str]:
+    token, key = made.per_token["decode"], made.per_key["decode"]
+    if made.dialect in SHORT:  # its context is constant and not said: a part of each request
+        token, key = token + key * made.context, 0.0
+    said = {"token": found["per_token_ns"], "key": np.nansum([found["per_key_ns"], found["per_pair_ns"]])}
+    said["key"] = said["key"] or float("nan")
+    faults = []
+    for term, true in (("token", token), ("key", key)):
+        if term in made.unknown or not true:
+            faults += [] if np.isnan(said[term]) else [f"per {term}: {said[term]:.1f}, cannot be told"]
+        elif not abs(said[term] / true - 1) <= WITHIN:
+            faults.append(f"per {term}: {said[term]:.1f}, true {true:.1f}")
+    return faults
+
+
+def job_faults(seed: int, folder: Path) -> list[str]:
+    """The late rank and its cause."""
+    made = job(seed)
+    ranks = xsp_post.load(write(made.program, folder / f"job_{seed}")).results.frame("ranks")
+    late = ranks[ranks["is_straggler"].astype(bool)]
+    found = [(int(one["rank"]), str(one["late_cause"])) for _, one in late.iterrows()]
+    true = [(made.late_rank, WORDS[made.cause])] if made.cause else []
+    return [] if found == true else [f"{found}, true {true} ({made.cause or 'none is late'})"]

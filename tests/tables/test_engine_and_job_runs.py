@@ -1,0 +1,26 @@
+"""Inference engines and jobs of another author: a sample of `scripts/backtest --engines` and `--jobs`."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators.engine_runs import run
+from runs_score import engine_faults, job_faults
+
+
+@pytest.mark.parametrize("seed", [1, 5, 7, 10, 18, 23])
+def test_costs_outliers_and_drift_of_an_engine(seed, tmp_path):
+    assert engine_faults(seed, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", [0, 2, 3, 6])
+def test_late_rank_and_its_cause(seed, tmp_path):
+    assert job_faults(seed, tmp_path) == []
+
+
+def test_the_seeds_hold_outliers_drift_and_sizes_that_tell_nothing():
+    made = [run(seed, 40) for seed in (1, 5, 7, 10, 18, 23)]
+    assert any(one.outliers for one in made) and any(one.drift for one in made)
+    assert any(one.unknown for one in made)
+    lengths = [np.ptp([row["start"] for row in one.program.machines[0].work]) for one in made]
+    assert len(set(lengths)) == len(made)
