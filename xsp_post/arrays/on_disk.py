@@ -21,7 +21,7 @@ import numpy as np
 if TYPE_CHECKING:
     import pandas as pd
 
-LEAST_BYTES = 32 << 20  # a smaller column stays in memory
+LEAST_BYTES = 12 << 20  # a smaller column stays in memory: one of fewer than 1.5 million numbers
 MOST_BYTES = 256 << 20  # of them in memory at once, and of the libraries
 _PAUSE_S = 0.01
 _maps: WeakKeyDictionary[mmap.mmap, int] = WeakKeyDictionary()  # those in use, and where in memory they begin
@@ -48,7 +48,7 @@ def empty(count: int, dtype: Any) -> np.ndarray:
 def moved(values: np.ndarray) -> np.ndarray:
     """The values in a file, where they are many, differ and lie in memory."""
     at = values.ctypes.data
-    is_small = values.nbytes < LEAST_BYTES or not all(values.strides) or values.dtype == object
+    is_small = values.nbytes < LEAST_BYTES or not all(values.strides)
     if is_small or any(begin <= at < begin + len(data) for data, begin in list(_maps.items())):
         return values
     copy = empty(len(values), values.dtype)
@@ -65,7 +65,9 @@ def kept(frame: pd.DataFrame) -> pd.DataFrame:
     def column(values: pd.Series) -> Any:
         if isinstance(values.dtype, pd.CategoricalDtype):
             return pd.Categorical.from_codes(moved(values.cat.codes.to_numpy()), dtype=values.dtype, validate=False)
-        return moved(values.to_numpy()) if isinstance(values.dtype, np.dtype) else values.array
+        return (
+            moved(values.to_numpy()) if values.dtype.kind in "biuf" and isinstance(values.dtype, np.dtype) else values
+        )
 
     return pd.DataFrame({name: column(values) for name, values in frame.items()}, frame.index, copy=False)
 

@@ -9,7 +9,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.ingest.nsys_strings import numbers
-from xsp_post.ingest.nsys_waits import launch_of
+from xsp_post.ingest.nsys_waits import launch_of, of_launch
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.trace import ALLOCATION_DTYPES, MemoryKind, empty_frame
 
@@ -45,19 +45,14 @@ def of_nsys(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.
     if not table.num_rows:
         return empty_frame(ALLOCATION_DTYPES)
     launch = launch_of(process, numbers(table, "correlation_id"), launches)
-    rows = np.maximum(launch, 0)
-
-    def called(column: str) -> np.ndarray:
-        return np.where(launch >= 0, launches[column].to_numpy()[rows], -1) if len(launches) else launch
-
     start = numbers(table, "start_ns")
-    start = np.where((start > 0) | (launch < 0), start, called("start_ns"))
+    start = np.where((start > 0) | (launch < 0), start, of_launch(launches, "start_ns", launch))
     size = numbers(table, "bytes")
     # nsys counts from 0 (pageable), CUPTI from 1
     kind = (numbers(table, "memory_kind") + 1) % len(MemoryKind)
     is_release = numbers(table, "operation") == _RELEASE
     frame = pd.DataFrame({
-        "process_index": process, "thread_index": called("thread_index"),
+        "process_index": process, "thread_index": of_launch(launches, "thread_index", launch),
         "device_id": np.where(np.isin(kind, _HOST_KINDS), _HOST, numbers(table, "device_id", np.int32)),
         "memory_kind": kind, "start_ns": start, "address": numbers(table, "address") & _POSITIVE,
         "bytes": np.where(is_release, -size, size), "total_bytes": -1, "reserved_bytes": -1,

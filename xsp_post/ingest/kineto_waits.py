@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
-from xsp_post.ingest.nsys_waits import kinds_of, launch_of
+from xsp_post.ingest.nsys_waits import kinds_of, launch_of, of_launch
 from xsp_post.model.trace import (
     FRAME_DTYPES,
     OVERHEAD_DTYPES,
@@ -39,22 +39,17 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
     if events.empty or "stream_id" not in events:
         return empty_frame(SYNCHRONIZATION_DTYPES)
     correlation = events["correlation_id"].to_numpy()
-    launch = _launch_of_any_process(correlation, launches)
-    has = launch >= 0
-    rows = np.maximum(launch, 0)
-
-    def called(column: str) -> np.ndarray:
-        return np.where(has, launches[column].to_numpy()[rows], -1) if len(launches) else np.full(len(has), -1)
-
-    name = called("name_id")
+    # Kineto says the device where the process should be: the first call with the id, whatever its process
+    launch = launch_of(np.zeros(len(correlation), np.int32), correlation, launches.assign(process_index=0))
+    name = of_launch(launches, "name_id", launch)
     said = np.array([int(_KINDS.get(str(texts[n]), SyncKind.OTHER)) for n in events["name_id"].tolist()], np.int8)
     stream = events["stream_id"].to_numpy()
     columns = {
-        "process_index": np.maximum(called("process_index"), 0),
-        "thread_index": called("thread_index"),
+        "process_index": np.maximum(of_launch(launches, "process_index", launch), 0),
+        "thread_index": of_launch(launches, "thread_index", launch),
         "launch_id": launch,
         "name_id": name,
-        "kind": np.where(has, kinds_of(name, texts), said),
+        "kind": np.where(launch >= 0, kinds_of(name, texts), said),
         "device_id": events["device_id"].to_numpy(),
         "context_id": events["context_id"].to_numpy(),
         "stream_id": np.where((stream == _NONE_32) | (stream > np.iinfo(np.int32).max), -1, stream),
@@ -65,12 +60,6 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
         "end_ns": events["end_ns"].to_numpy(),
     }
     return pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
-
-
-def _launch_of_any_process(correlation: np.ndarray, launches: pd.DataFrame) -> np.ndarray:
-    """Kineto says the device where the process should be: the first call with the id, whatever its process."""
-    alike = launches[["correlation_id"]].assign(process_index=0) if len(launches) else launches
-    return launch_of(np.zeros(len(correlation), np.int64), correlation, alike)
 
 
 def overheads(events: pd.DataFrame) -> pd.DataFrame:

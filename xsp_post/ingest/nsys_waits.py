@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL
@@ -38,12 +39,11 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
     if not table.num_rows:
         return empty_frame(SYNCHRONIZATION_DTYPES)
     launch = launch_of(process, numbers(table, "correlation_id"), launches)
-    has = launch >= 0
-    name = np.where(has, launches["name_id"].to_numpy()[np.maximum(launch, 0)], -1) if len(launches) else launch
+    name = of_launch(launches, "name_id", launch)
     start, end = numbers(table, "start_ns"), numbers(table, "end_ns")
     columns = {
         "process_index": process,
-        "thread_index": _of_launch(launches, "thread_index", launch),
+        "thread_index": of_launch(launches, "thread_index", launch),
         "launch_id": launch,
         "name_id": name,
         "kind": kinds_of(name, texts),
@@ -79,23 +79,7 @@ def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) ->
 
 def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFrame) -> np.ndarray:
     """The row in ``launches`` of the call with this process and correlation id, −1 for none; of several the first."""
-    found = np.full(len(process), -1, np.int64)
-    if not len(launches) or not len(process):
-        return found
-    launch_process = launches["process_index"].to_numpy()
-    for one in np.unique(process).tolist():
-        mine = np.flatnonzero((process == one) & (correlation != -1))
-        keys = np.unique(correlation[mine])
-        if not len(keys):
-            continue
-        rows = np.flatnonzero(launch_process == one)
-        ids = launches["correlation_id"].to_numpy()[rows]
-        at = np.searchsorted(keys, ids)
-        hit = keys[np.minimum(at, len(keys) - 1)] == ids
-        first = np.full(len(keys), -1, np.int64)
-        first[at[hit][::-1]] = rows[hit][::-1]  # written backwards, the first stays
-        found[mine] = first[np.searchsorted(keys, correlation[mine])]
-    return found
+    return join_ids(launches["process_index"].to_numpy(), launches["correlation_id"].to_numpy(), process, correlation)
 
 
 def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
@@ -105,10 +89,9 @@ def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
     return np.array([*kinds, 0], np.int8)[codes]
 
 
-def _of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.ndarray:
-    if not len(launches):
-        return np.full(len(launch), -1, np.int64)
-    return np.where(launch >= 0, launches[column].to_numpy()[np.maximum(launch, 0)], -1)
+def of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.ndarray:
+    """A column of the launches by their rows, −1 for none."""
+    return np.append(launches[column].to_numpy(), launches[column].dtype.type(-1))[launch]
 
 
 def _no_sentinel(values: np.ndarray) -> np.ndarray:

@@ -8,6 +8,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO
@@ -17,7 +18,6 @@ _LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|ModuleLaunch|ExtLaunch")
 _BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
 _FEW_RATIO = 0.05  # below it the edges of the recording explain them
 _MOST_RATIO = 0.9
-_DENSE_PER_ROW = 64  # a table of ids is made where they are this dense, else they are sorted
 
 
 def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: Strings) -> list[Finding]:
@@ -50,25 +50,10 @@ def _named(names: np.ndarray, texts: Strings, pattern: re.Pattern[str]) -> np.nd
 
 def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
     """Whether some device work has the launch's process and correlation id (or some launch a kernel's)."""
-    found = np.zeros(len(rows), bool)
-    ids, process = launches["correlation_id"].to_numpy()[rows], launches["process_index"].to_numpy()[rows]
-    work, owner = activities["correlation_id"].to_numpy(), activities["process_index"].to_numpy()
-    if (process == process[0]).all() and (owner == process[0]).all():
-        return _is_among(ids, work)
-    for one in np.unique(process).tolist():
-        mine = process == one
-        found[mine] = _is_among(ids[mine], work[owner == one])
-    return found
-
-
-def _is_among(ids: np.ndarray, others: np.ndarray) -> np.ndarray:
-    low, high = (int(others.min()), int(others.max())) if len(others) else (0, -1)
-    span = high - low
-    if not 0 <= span < _DENSE_PER_ROW * (len(others) + 1024):
-        return np.isin(ids, others)
-    table = np.zeros(span + 2, bool)
-    table[others - low] = True
-    return table[np.where((ids < low) | (ids > high), span + 1, ids - low)]
+    work, calls = (
+        [frame[column].to_numpy() for column in ("process_index", "correlation_id")] for frame in (activities, launches)
+    )
+    return join_ids(*work, *(column[rows] for column in calls)) >= 0
 
 
 def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: Strings, rows: np.ndarray) -> np.ndarray:

@@ -33,6 +33,7 @@ _OVERHEADS = (
 )  # fmt: skip
 _LATEST = np.iinfo(np.int64).max
 _FEW = 4  # intervals a stretch: to look for those that overlap one costs more than it saves
+_STRETCH = 1 << 16  # intervals looked through together
 LONG_NS = 10_000  # operating-system, scheduler and sample rows are looked at in stretches longer than this
 
 
@@ -160,6 +161,7 @@ class HostState:
         self.tree = tree
         self.texts: list[str] = []
         self._text_ids: dict[str, int] = {}
+        self._stretches: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # by kind of intervals: first start, last end
         self._thread_count = max(len(tree.trace.threads), 1)
         self.talks = are_communication(map(str, tree.names.folded_names))  # by folded name
 
@@ -204,10 +206,12 @@ class HostState:
 
     # -- what there is in the watched time -------------------------------------------------------
 
-    def _chosen(self, frame: pd.DataFrame, wanted: Callable[[np.ndarray], np.ndarray] | None = None) -> _Source:
+    def _chosen(
+        self, frame: pd.DataFrame, wanted: Callable[[np.ndarray], np.ndarray] | None = None, of: str = ""
+    ) -> _Source:
         """The intervals of a frame that overlap the watched time, of which ``wanted`` says that they count."""
         t, s, e = (frame[column].to_numpy() for column in _INTERVAL)
-        near = np.flatnonzero((s < self._until) & (e > self._since))  # few, of a long recording
+        near = self._near(s, e, of)
         near = near[self._is_watched[t[near]] & (t[near] >= 0)]
         if wanted is not None:
             near = near[wanted(near)]
@@ -217,10 +221,25 @@ class HostState:
             t, s, e, near = t[hit], s[hit], e[hit], near[hit]
         return _Source(t, s, e, np.append(near.astype(np.int32), np.int32(-1)))
 
+    def _near(self, start: np.ndarray, end: np.ndarray, of: str) -> np.ndarray:
+        """The intervals that share time with what is watched: few, of a long recording. Of those that are asked for
+        again (``of``: their name) only stretches are looked through that hold some."""
+        if not of:
+            return np.flatnonzero((start < self._until) & (end > self._since))
+        if of not in self._stretches:
+            begins = np.arange(0, len(start), _STRETCH)
+            self._stretches[of] = np.minimum.reduceat(start, begins), np.maximum.reduceat(end, begins)
+        first, last = self._stretches[of]
+        rows = [np.zeros(0, np.int64)]
+        for low in (np.flatnonzero((first < self._until) & (last > self._since)) * _STRETCH).tolist():
+            some = slice(low, low + _STRETCH)
+            rows.append(low + self._near(start[some], end[some], ""))
+        return np.concatenate(rows)
+
     def _calls(self) -> _Calls:
         """A call inside another that says nothing of itself counts as the outer one."""
         launches = self.tree.trace.launches
-        source = self._chosen(launches.iloc[:0] if self._is_cpu_only() else launches)
+        source = self._chosen(launches.iloc[:0] if self._is_cpu_only() else launches, of="calls")
         name = np.append(launches["name_id"].to_numpy()[source.row[:-1]], np.int32(-1))
         kind = call_classes(name[:-1].astype(np.int64), self.tree.strings)
         parent = source.nesting.parent
@@ -237,7 +256,7 @@ class HostState:
         nodes = self.tree.nodes
         kind, thread = nodes["kind"].to_numpy(), nodes["thread_index"].to_numpy()
 
-        return self._chosen(nodes, lambda rows: _is_range(kind[rows]) & (thread[rows] >= 0))
+        return self._chosen(nodes, lambda rows: _is_range(kind[rows]) & (thread[rows] >= 0), of="ranges")
 
     def _take_rest(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         """Calls of the operating system, time without a processor, and samples around the long stretches."""

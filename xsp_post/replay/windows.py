@@ -107,6 +107,7 @@ class _Names:
 
 def _names_of(tree: Tree) -> _Names:
     code, used = pd.factorize(tree.activities["name_id"].to_numpy())
+    code = code.astype(np.int32)
     texts = index_of(used, tree.strings)
     family = family_index(texts)
     matrix = np.flatnonzero(np.isin(family, _MATRIX))

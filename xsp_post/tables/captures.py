@@ -76,8 +76,8 @@ def _tables(graph: Graph) -> list[str]:
 
 def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
     """The frame with its capture, columns in the schema's order."""
-    columns = {"capture_id": np.full(len(frame), capture_id, np.int64), **{str(c): frame[c].array for c in frame}}
-    columns["capture_id"] = np.full(len(frame), capture_id, np.int64)
+    columns = {str(c): frame[c].array for c in frame}
+    columns["capture_id"] = np.broadcast_to(np.int64(capture_id), (len(frame),))  # one number, read as many times
     if name in TABLES:
         columns = {c: columns[c] for c in column_names(name) if c in columns}
     return pd.DataFrame(columns, copy=False)

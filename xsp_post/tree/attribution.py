@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import Nesting, nest
+from xsp_post.arrays.joins import join_ids, rows_of
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution
 
@@ -17,23 +18,9 @@ from xsp_post.model.tree import Attribution
 def join_launches(trace: Trace) -> np.ndarray:
     """Row of the launching API call of every activity, −1 for none; shape (activities,)."""
     launches, activities = trace.launches, trace.activities
-    launch_id = np.full(len(activities), -1, np.int32)
-    if not len(launches) or not len(activities):
-        return launch_id
-    launch_process = launches["process_index"].to_numpy()
-    activity_process = activities["process_index"].to_numpy()
-    launch_correlation = launches["correlation_id"].to_numpy()
-    activity_correlation = activities["correlation_id"].to_numpy()
-    is_driver = launches["api_class"].to_numpy() != 0
-    for process in range(len(trace.processes)):
-        mine = _rows(launch_process == process)
-        # −1 stands for NULL, which equals nothing
-        wanted = _rows((activity_process == process) & (activity_correlation != -1))
-        keys, asked = launch_correlation[mine], activity_correlation[wanted]
-        if len(keys) and len(asked):
-            found = _lookup(keys, is_driver[mine], asked)
-            launch_id[wanted] = found if isinstance(mine, slice) else np.where(found >= 0, mine[found], -1)
-    return launch_id
+    columns = ("process_index", "correlation_id")
+    (process, ids), of = ([frame[column].to_numpy() for column in columns] for frame in (launches, activities))
+    return join_ids(process, ids, of[0], of[1], launches["api_class"].to_numpy() != 0)
 
 
 def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
@@ -43,7 +30,7 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
     process, correlation = launches["process_index"].to_numpy(), launches["correlation_id"].to_numpy()
     count = 0
     for number in range(len(trace.processes)):
-        ids = correlation[_rows(process == number)]
+        ids = correlation[rows_of(process == number)]
         if not len(ids) or (ids[1:] > ids[:-1]).all():
             continue
         ids = np.sort(ids)
@@ -51,36 +38,6 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
         mine = taken[process[taken] == number]
         count += len(np.intersect1d(several, correlation[mine]))
     return count
-
-
-def _rows(mask: np.ndarray) -> np.ndarray | slice:
-    return slice(None) if mask.all() else np.flatnonzero(mask)
-
-
-def _lookup(keys: np.ndarray, is_driver: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Position in ``keys`` of every wanted key, −1 none. Of several equal keys: runtime rows before driver
-    rows (the call the program made, not the one inside it), the first of those."""
-    low, high = np.int64(keys.min()), np.int64(keys.max())  # either side may be int32
-    inside = (wanted >= low) & (wanted <= high)
-    if int(high) - int(low) < 8 * len(keys) + 1024:
-        # written backwards, the first of equals is the last to be written and stays
-        table = np.full(high - low + 1, -1, np.int32)
-        if is_driver.any():
-            driver, runtime = np.flatnonzero(is_driver)[::-1], np.flatnonzero(~is_driver)[::-1]
-            table[keys[driver] - low] = driver
-            table[keys[runtime] - low] = runtime
-        else:
-            table[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1, dtype=np.int32)
-        if inside.all():
-            return table[wanted - low]
-        found = np.full(len(wanted), -1, np.int32)
-        found[inside] = table[wanted[inside] - low]
-        return found
-    order = np.lexsort((np.arange(len(keys)), is_driver, keys))
-    ordered = keys[order]
-    position = np.searchsorted(ordered, wanted)
-    position[position == len(keys)] = 0
-    return np.where(ordered[position] == wanted, order[position], -1)
 
 
 def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray) -> pd.DataFrame:
