@@ -137,7 +137,8 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
 
 
 def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
-    """label, base, other, difference, ratio, ci_low, ci_high, p_value, is_shown of what the bar is about."""
+    """label, base, other, difference, ratio, ci_low, ci_high, p_value, is_shown of what the bar is about; whether it
+    had several values on each side (``is_sample``)."""
     if bar.quantity in _ROWS:
         rows = _named_rows(comparison, bar)
         if len(rows) or bar.quantity not in _TOTALS:
@@ -180,8 +181,9 @@ def _untested(frame: pd.DataFrame, label: str | pd.Series, base: pd.Series, othe
     nothing = float("nan")
     values = pd.DataFrame({"base": base, "other": other}, index=frame.index)
     difference = values["other"] - values["base"]
-    return values.assign(label=label, difference=difference, ratio=difference / values["base"], ci_low=nothing,
-                         ci_high=nothing, p_value=nothing, detectable=nothing, is_shown=False)  # fmt: skip
+    unknown = dict.fromkeys(("ci_low", "ci_high", "p_value", "detectable"), nothing)
+    ratio = difference / values["base"]
+    return values.assign(label=label, difference=difference, ratio=ratio, is_shown=False, is_sample=False, **unknown)
 
 
 def _named_rows(comparison: Results, bar: Bar) -> pd.DataFrame:
@@ -207,7 +209,7 @@ def _taken(frame: pd.DataFrame, columns: Sequence[str], label: str | pd.Series, 
     names = ["base", "other", "difference", "ci_low", "ci_high", "detectable"]
     rows = frame[list(columns)].set_axis(names, axis=1)
     rows = rows.assign(label=label, ratio=frame["difference_ratio"], p_value=frame["p_value"],
-                       is_shown=p_value < SIGNIFICANCE)  # fmt: skip
+                       is_shown=p_value < SIGNIFICANCE, is_sample=True)  # fmt: skip
     return rows[rows["base"].notna() & rows["other"].notna()]
 
 
@@ -218,7 +220,7 @@ def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
     change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
     if math.isnan(row["p_value"]):
         unsure = "; too few iterations for an interval: judged by the value alone"
-        if "per unit of work" in str(row["label"]) or "mean time of" in str(row["label"]):
+        if not row["is_sample"]:
             unsure = "; without an interval: judged by the value alone"
         sure = "" if bar.quantity in ("kernel_count", *_MEMORY) else unsure
     elif row["base"]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import pandas as pd
-
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.tree import NodeKind
 from xsp_post.reports.text import visible
 
 _MOST_FINDINGS = 12
@@ -86,8 +85,8 @@ def _from_structure(results: Results) -> list[tuple[str, str]]:
     layers = frame_or_empty(results, "layers", ["is_inferred"])
     if "layers" in tables and layers.empty:
         said.append(("time of a layer", "no layer was recorded or inferred"))
-    rules = captures["level_rule"].astype(str) if len(captures) else pd.Series([], dtype=str)
-    if rules.str.startswith("no ranges").any():
+    kinds = frame_or_empty(results, "paths", ["span_kind"])["span_kind"].astype(object)
+    if not kinds.isin([kind.name.lower() for kind in NodeKind if kind < NodeKind.ROOT]).any():
         said.append(("the program's own names of its parts", "the recording has no ranges; parts are inferred from the "
                      "launch sequence and their names are ours"))  # fmt: skip
     elif len(layers) and layers["is_inferred"].astype(bool).any():

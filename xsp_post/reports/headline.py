@@ -97,7 +97,9 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
     if pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
     interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
-    if str(row["verdict"]).startswith("no overhead"):  # a percentage of what may be noise reads like a result
+    if not row["is_significant"] and pd.notna(
+        row["ci_low_overhead_ns"]
+    ):  # a percentage of what may be noise reads like a result
         noise = " is within the noise" if row["ci_low_overhead_ns"] <= 0 <= row["ci_high_overhead_ns"] else ""
         seen = f"{_signed(row['overhead_ns'])} on {row['compared_level']}{noise} {interval}"
         return f"{start}  {seen}: {row['verdict']}"

@@ -367,8 +367,13 @@ def _overhead_findings(table: pd.DataFrame) -> list[Finding]:
     compared = models["interval_over"] != ""
     if compared.any() and (models.loc[compared, "interval_over"] == ITERATIONS).all():
         found.append(finding("levels-one-process", count=int(compared.sum())))
-    for code, verdict in (("overhead-negative", "negative"), ("overhead-not-shown", "no overhead shown")):
-        rows = models[models["verdict"].str.startswith(verdict)]
+    is_shown = models["is_significant"].astype(bool)
+    is_unsure = models["ci_low_overhead_ns"].notna() & ~is_shown
+    for code, chosen in (
+        ("overhead-negative", is_shown & (models["overhead_ns"] < 0)),
+        ("overhead-not-shown", is_unsure),
+    ):
+        rows = models[chosen]
         if len(rows):
             row = rows.iloc[0]
             found.append(finding(

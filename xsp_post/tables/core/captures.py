@@ -9,6 +9,7 @@ from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.schemas import column_names
 from xsp_post.model.trace import Provenance
 from xsp_post.model.tree import Tree
+from xsp_post.names import range_text
 from xsp_post.tables.core.columns import on_one_gpu
 from xsp_post.tables.core.devices import busy_per_gpu
 
@@ -103,9 +104,10 @@ def _batch_sizes(tree: Tree, frame: pd.DataFrame) -> np.ndarray:
         result[inside] = np.where(np.isnan(values) | (values <= 0), result[inside], values)
     if "payload_text_id" in tree.trace.spans:
         payload = tree.trace.spans["payload_text_id"].to_numpy()[span[inside]]
-        own = tree.level_rule.startswith("own ranges")
-        for row, text_id in zip(np.flatnonzero(inside).tolist(), payload.tolist()):
+        domains = np.append(tree.trace.domains["name"].to_numpy(object), "")
+        is_own = domains[tree.trace.spans["domain_index"].to_numpy()[span[inside]]] == range_text.DOMAIN
+        for row, text_id in zip(np.flatnonzero(inside)[is_own].tolist(), payload[is_own].tolist()):
             text = str(tree.strings[text_id]) if text_id >= 0 else ""
-            if own and text.isdigit() and int(text) > 0:
+            if text.isdigit() and int(text) > 0:
                 result[row] = int(text)
     return result
