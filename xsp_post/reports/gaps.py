@@ -6,10 +6,12 @@ from typing import Any
 
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.model.tree import NodeKind
 from xsp_post.reports.text import visible
 
 _MOST_FINDINGS = 12
+
+# kinds of ranges that a program or its framework wrote
+_RECORDED = ("push_pop", "start_end", "library", "operator", "module", "annotation")
 
 
 def balance(results: Results) -> list[dict[str, Any]]:
@@ -86,7 +88,7 @@ def _from_structure(results: Results) -> list[tuple[str, str]]:
     if "layers" in tables and layers.empty:
         said.append(("time of a layer", "no layer was recorded or inferred"))
     kinds = frame_or_empty(results, "paths", ["span_kind"])["span_kind"].astype(object)
-    if not kinds.isin([kind.name.lower() for kind in NodeKind if kind < NodeKind.ROOT]).any():
+    if not kinds.isin(_RECORDED).any():
         said.append(("the program's own names of its parts", "the recording has no ranges; parts are inferred from the "
                      "launch sequence and their names are ours"))  # fmt: skip
     elif len(layers) and layers["is_inferred"].astype(bool).any():
