@@ -394,8 +394,8 @@ def waiting(capture, *, busy, idle):
     names = [c.name for c in TABLES["device_windows"].columns]
     windows = pd.DataFrame([{**dict.fromkeys(names, 0), **window}])
     cause = {"capture_id": capture, "device_id": 0, "scope": "execution", "cause": "host_code", "call_name": "",
-             "detail": "", "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "", "idle_ns": idle,
-             "piece_count": 1, "longest_ns": idle}  # fmt: skip
+             "detail": "", "is_part": False, "path_id": 1, "owner": "load", "layer_index": -1, "layer_path": "",
+             "idle_ns": idle, "piece_count": 1, "longest_ns": idle}  # fmt: skip
     whole = busy + idle
     gains = {"kernels": busy / whole / 2, "host": idle / whole / 2, "together": 0.5}
     experiment = pd.DataFrame([

@@ -12,7 +12,7 @@ from xsp_post.compare import compare
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import FAMILIES
-from xsp_post.reports import compare_page, fleet_page, theme
+from xsp_post.reports import compare_page, fleet_page, history_page, theme
 from xsp_post.reports.fleet_page import main_families
 from xsp_post.tables.analyses import fleet
 from xsp_post.tables.analyses.ranks import rank_tables
@@ -87,6 +87,21 @@ def test_empty_tables_give_a_page_all_the_same():
     none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), **rank_tables([])})
     page = fleet_page.render(none)
     assert "1 of 1 captures could not be analysed." in page and "x: the file is empty" in page
+
+
+def test_a_history_has_a_chart_per_measure_and_its_sentences():
+    rows = [
+        {"workload_index": 0, "position_index": at, "capture_name": f"{HOSTILE}{at}", "gpu_name": HOSTILE,
+         "phase": "step", "rank_name": "", "batch_size": 8, "level": level, "subject": subject,
+         "value_ns": 1e6 * (1 + (at > 3)), "recorded_utc_ns": -1, "case_index": 0}
+        for at in range(6) for level, subject in (("model", "model_latency"), ("layer", HOSTILE), ("cause", "host"))
+    ]  # fmt: skip
+    values = pd.DataFrame(rows)
+    changes = pd.DataFrame(columns=[column.name for column in TABLES["history"].columns])
+    page = history_page.render(Analysis({"history_values": values, "history": changes}))
+    assert 'id="chart-history-model"' in page and 'id="chart-history-layers"' in page
+    assert 'id="chart-history-kernels"' not in page and "model latency 1.00 ms → 2.00 ms" in page
+    assert HOSTILE not in page
 
 
 def test_no_two_kernel_families_have_one_colour():

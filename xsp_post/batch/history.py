@@ -24,7 +24,7 @@ from xsp_post.model.options import Options
 if TYPE_CHECKING:
     from xsp_post.model.results import Analysis
 
-HISTORY_STORE = "history.xsp.sqlite"
+HISTORY_STORE, HISTORY_PAGE = "history.xsp.sqlite", "history.html"
 TIME, NAME, COMMIT = ORDERS = ("time", "name", "commit")
 _COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 

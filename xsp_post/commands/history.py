@@ -22,9 +22,10 @@ def history(
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
     from xsp_post.base.output import make_folder
     from xsp_post.base.text_safety import path_text, shown
-    from xsp_post.batch.history import HISTORY_STORE, ORDERS
+    from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS
     from xsp_post.batch.history import history as read
     from xsp_post.compare.history_bars import check_since, parse_since
+    from xsp_post.reports.history_page import write_history_page
     from xsp_post.store.store import write_store
 
     if by and by not in ORDERS:
@@ -35,6 +36,8 @@ def history(
     make_folder(folder)
     store = folder / HISTORY_STORE
     write_store(found, store, force=True)
+    page = folder / HISTORY_PAGE
+    write_history_page(found, page, force=True)
     values, changes = found.frame("history_values"), found.frame("history")
     if as_json:
         from xsp_post.model.results import for_people
@@ -56,7 +59,7 @@ def history(
     )
     if left:
         shared.say(f"Left out, without a model execution: {', '.join(shown(name, 60) for name in sorted(left))}")
-    shared.say(f"Wrote {path_text(store)}")
+    shared.say(f"Wrote {path_text(store)} and {path_text(page)}")
     if not as_json:
         shared.say("All numbers: " + shared.command("xsp-post", "table", "history", store))
     for sentence in check_since(values, changes, bars):

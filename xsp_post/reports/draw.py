@@ -278,7 +278,7 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
         bright = float(data["amount"].max()) * 0.6
         ink = theme.either(alt.ColorValue, f"datum.amount > {bright}", "#fffffe", "#10161d")
         text = base.mark_text(fontSize=11).encode(text=alt.Text("text:N"), color=ink)
-        return [base.mark_rect(), text]
+        return [base.mark_rect(), *([text] if len(data) <= 200 else [])]
     if row.mark == "line":
         return [base.mark_line(strokeWidth=1.5, point=len(frame) <= 60).encode(**color)]
     if row.mark == "area":
@@ -302,7 +302,8 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
     elif row.low:
         marks.append(base.mark_rule(strokeWidth=1.8).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), **roof))
     if row.tick:
-        marks.append(base.mark_tick(thickness=2, width=12).encode(y=alt.Y("tick:Q"), **roof))
+        ticks = alt.Chart(data).mark_point(shape="stroke", size=110, strokeWidth=2, opacity=1)
+        marks.append(ticks.encode(x=base.encoding.x, y=alt.Y("tick:Q"), **roof))
     plain = alt.Chart(data).encode(y=base.encoding.y, text=alt.Text("text:N"))
     if row.text and row.mark == "roofline":
         marks.append(plain.mark_text(dy=-13, fontSize=11).encode(x=base.encoding.x))

@@ -70,6 +70,7 @@ class PageData:
             "count": shown,
             "visible": table.visible_rows,
             "note": note,
+            "span": frame[["from_ns", "to_ns"]].to_numpy().tolist() if "from_ns" in frame else None,
             "layer": frame["layer_index"].astype("int64").tolist() if "layer_index" in frame else None,
         }
 
@@ -191,6 +192,7 @@ class PageData:
                    "event_count"]  # fmt: skip
         return {
             "length_ns": int(data["length_ns"]),
+            "begins_ns": data["start_ns"],
             "windows": data["windows"],
             "lanes": [{"group": group, "label": lane, "rows": int(rows) + 1}
                       for group, lane, rows in zip(lanes["group"], lanes["lane"], lanes["rows"])],

@@ -251,7 +251,7 @@ def blocks(results: Results) -> list[Block]:
     drawn: list[Block] = [
         Drawing(
             "timeline", "timeline",
-            {"events": found.events, "length_ns": found.length_ns, "windows": [
+            {"events": found.events, "start_ns": found.start_ns, "length_ns": found.length_ns, "windows": [
                 {"title": one.title, "start_ns": one.start_ns, "end_ns": one.end_ns} for one in found.windows
             ]},
             said if found.windows else "No execution is known: the whole recording, its shortest events joined.",

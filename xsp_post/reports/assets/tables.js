@@ -69,6 +69,13 @@ function buildTable(holder, table) {
       line.addEventListener("click", () => { if (!String(window.getSelection())) report.select(layer); });
       line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) report.select(layer); });
     }
+    if (table.span && DATA.drawings.timeline) {
+      const [from, to] = table.span[row].map((ns) => Math.round(ns - DATA.drawings.timeline.begins_ns));
+      const open = () => { if (!String(window.getSelection())) report.go(`#timeline&from=${from}&to=${to}`); };
+      line.tabIndex = 0;
+      line.addEventListener("click", open);
+      line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) open(); });
+    }
     for (const column of columns) {
       const cell = el("td", { class: column.align });
       if (column.name) cell.append(longText(cellText(column, row), fullText(column, row)));

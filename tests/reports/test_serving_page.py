@@ -1,0 +1,48 @@
+"""Steps of inference on the page: what the model expects of each, and where the slow ones are in the timeline."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators.serving import serving
+
+import xsp_post
+from xsp_post.reports import document, frames, timeline
+from xsp_post.reports.blocks import Chart, Table
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory):
+    made = serving(4, 300, dialect="vllm", noise=0.01, outliers=4)
+    return made, xsp_post.load(made.write(tmp_path_factory.mktemp("engine") / "engine.json")).results
+
+
+def test_steps_stand_beside_what_the_model_expects_of_their_size(engine):
+    made, results = engine
+    steps = frames.FRAMES["serving_steps"](results, None)
+    assert len(steps) > 280 and steps["order"].is_monotonic_increasing
+    usual = ~steps["iteration_index"].isin(made.causes).to_numpy()
+    error = (steps["latency_ns"] / steps["expected_ns"] - 1)[usual]
+    assert np.median(np.abs(error)) < 0.03
+    slow = frames.FRAMES["slow_steps"](results, None)
+    assert set(slow["iteration_index"]) == set(made.causes)
+    found = timeline.data(results)
+    assert (slow["from_ns"] >= found.start_ns).all() and (slow["to_ns"] > slow["from_ns"]).all()
+
+
+def test_the_section_has_charts_and_tables_and_a_training_step_has_none(engine, results):
+    _, found = engine
+    (section,) = document.build(found, only=("steps",)).sections
+    assert [one.id for one in section.blocks if isinstance(one, Chart)] == ["step-times", "step-context"]
+    assert [one.id for one in section.blocks if isinstance(one, Table)] == ["steps", "step_outliers", "step_costs"]
+    assert not document.build(results, only=("steps",)).sections
+
+
+@pytest.mark.browser
+def test_a_slow_step_opens_in_the_timeline(open_page, engine):
+    page = open_page(engine[1])
+    page.show("steps&show=table-step_outliers")
+    page.locator("[data-table=step_outliers] tbody tr").first.click()
+    page.wait_for_function("/^#timeline&from=\\d+&to=\\d+$/.test(location.hash)")
+    page.wait_for_function("xspReport.timeline.view.to - xspReport.timeline.view.from < 1e8")
+    assert page.complaints == []

@@ -1,0 +1,62 @@
+"""The tables of a history → one self-contained page: its sentences, a chart per measure, changes and values."""
+
+from __future__ import annotations
+
+import os
+
+import pandas as pd
+
+from xsp_post.base.output import atomic_output
+from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_count
+from xsp_post.reports.cases import Case
+from xsp_post.reports.frames import Frame
+from xsp_post.reports.history import history_lines
+from xsp_post.reports.page_rows import SECTIONS
+from xsp_post.reports.sections import sections_of
+from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.text import visible
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LAYER, MODEL
+
+LINE_LIMIT = 8
+
+
+def write_history_page(results: Results, path: str | os.PathLike[str], *, force: bool = False) -> None:
+    """Write the page of a history store. Raises `OutputError`."""
+    with atomic_output(path, force) as temporary:
+        temporary.write_text(render(results), encoding="utf-8")
+
+
+def render(results: Results) -> str:
+    """The page of a history (tables ``history`` and ``history_values``) as text."""
+    values, changes = results.frame("history_values"), results.frame("history")
+    captures = int(values["capture_name"].nunique())
+    facts = [
+        Fact("captures", format_count(captures), f"{format_count(values['workload_index'].nunique())} workloads"),
+        Fact("changes", format_count(len(changes[["workload_index", "change_index"]].drop_duplicates()))),
+    ]
+    statements = [("kernel", line) for line in history_lines(values, changes)]
+    rows = (row for row in SECTIONS.values() if row.page == "history")
+    sections = sections_of(rows, results, _FRAMES, {})
+    return render_page("History", f"{format_count(captures)} captures", "xsp-post history", facts, statements, sections)
+
+
+def _course(level: str) -> Frame:
+    """The values of a level by capture: of the model each workload, else the subjects that changed most."""
+
+    def rows(results: Results, case: Case | None) -> pd.DataFrame:
+        values = results.frame("history_values")
+        values = values[values["level"].astype(str).eq(level)].sort_values("position_index", kind="stable")
+        spread = values.groupby(["workload_index", "subject"], observed=True)["value_ns"].agg(
+            lambda v: v.max() - v.min()
+        )
+        most = spread.sort_values(ascending=False, kind="stable").index[:LINE_LIMIT]
+        shown = values[pd.MultiIndex.from_frame(values[["workload_index", "subject"]]).isin(most)]
+        who = shown["gpu_name"].astype(str) + " · " + shown["phase"].astype(str)
+        named = [visible(f"{number + 1} {one}", 60) for number, one in zip(shown["workload_index"], who)]
+        return shown.assign(workload=named).reset_index(drop=True)
+
+    return rows
+
+
+_FRAMES: dict[str, Frame] = {f"history_{level}": _course(level) for level in (MODEL, LAYER, KERNEL, CAUSE)}

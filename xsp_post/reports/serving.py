@@ -1,0 +1,64 @@
+"""Steps of inference → the frames of their charts and tables: their times, and what the cost model expects of them."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from xsp_post.base.sentences import SENTENCES
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.reports.cases import Case
+from xsp_post.reports.pick import deepest_capture, of_capture
+
+KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
+POINT_LIMIT = 1500
+_TERMS = {"fixed_ns": "", "per_token_ns": "token_count", "per_key_ns": "key_count", "per_pair_ns": "query_key_count"}
+_KEYS = ["process_id", "kind"]
+
+
+def _mine(results: Results, table: str) -> pd.DataFrame:
+    """The rows of a table about steps of inference of the capture that is shown."""
+    frame = of_capture(frame_or_empty(results, table), deepest_capture(results))
+    return frame[frame["kind"].astype(str).isin(KINDS)].reset_index(drop=True).astype({"kind": object})
+
+
+def serving_kinds(results: Results, case: Case | None) -> pd.DataFrame:
+    """Steps by kind."""
+    return _mine(results, "steps")
+
+
+def serving_costs(results: Results, case: Case | None) -> pd.DataFrame:
+    """The cost model, a family a row."""
+    return _mine(results, "step_costs")
+
+
+def serving_steps(results: Results, case: Case | None) -> pd.DataFrame:
+    """Measured steps in order, at most 1,500: order, latency_ns, shown_ns (cut at the upper edge), expected_ns by the
+    cost model (NaN where it has no term)."""
+    steps = _mine(results, "iterations")
+    steps = steps[~steps["is_warmup"].astype(bool)].sort_values("start_ns", kind="stable", ignore_index=True)
+    costs = _mine(results, "step_costs")
+    costs = costs[costs["family"].astype(str).eq("step")][[*_KEYS, *_TERMS]]
+    steps = steps.assign(order=range(len(steps))).merge(costs, on=_KEYS, how="left", validate="m:1")
+    sizes = {term: steps[column].where(steps[column] >= 0, 0) if column else 1 for term, column in _TERMS.items()}
+    expected = pd.DataFrame({term: steps[term].fillna(0) * size for term, size in sizes.items()}).sum(axis=1)
+    known = steps[list(_TERMS)].notna().any(axis=1)
+    steps = steps.assign(expected_ns=expected.where(known), shown_ns=steps["latency_ns"])
+    if len(steps):
+        steps["shown_ns"] = steps["latency_ns"].clip(upper=2 * float(steps["latency_ns"].quantile(0.99)))
+    return steps.iloc[:: max(-(-len(steps) // POINT_LIMIT), 1)].reset_index(drop=True)
+
+
+def sized_steps(results: Results, case: Case | None) -> pd.DataFrame:
+    """Those whose context is known."""
+    steps = serving_steps(results, case)
+    return steps[steps["key_count"] > 0].reset_index(drop=True)
+
+
+def slow_steps(results: Results, case: Case | None) -> pd.DataFrame:
+    """The outliers, most time lost first, with where they are in the recording: from_ns, to_ns."""
+    keys = ["capture_id", "iteration_index"]
+    times = frame_or_empty(results, "iterations", [*keys, "start_ns", "end_ns", "latency_ns"])
+    slow = _mine(results, "step_outliers").merge(times, on=keys, how="left", validate="m:1")
+    slow["cause"] = [SENTENCES.get(f"cause.{cause}", cause) for cause in slow["cause"].astype(str)]
+    ends = slow[["end_ns"]].max(axis=1).clip(lower=slow["start_ns"] + slow["latency_ns"])
+    return slow.assign(from_ns=slow["start_ns"], to_ns=ends).sort_values("lost_ns", ascending=False, kind="stable")
