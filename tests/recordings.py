@@ -24,7 +24,7 @@ def call(start: int, end: int, *, thread: int = 0, process: int = 0, wait: int =
 def operation(start: int, end: int, call: int = -1, **columns: Any) -> dict:
     """A device operation launched by a call; without one it stands before the call ``place``."""
     return {"start_ns": start, "end_ns": end, "call": call, "place": call, "kind": KERNEL, "process": 0, "stream": 0,
-            "iteration": -1, "layer": -1, "kernel": -1, "name": "kernel", **columns}  # fmt: skip
+            "iteration": -1, "layer": -1, "kernel": -1, "is_read": 0, "name": "kernel", **columns}  # fmt: skip
 
 
 def recording_of(
@@ -42,7 +42,19 @@ def recording_of(
         return np.array([row[name] for row in rows], np.int64)
 
     names = ("process", "thread", "start_ns", "end_ns", "wait", "stream_id")
-    numbers = ("kind", "process", "stream", "start_ns", "end_ns", "call", "place", "iteration", "layer", "kernel")
+    numbers = (
+        "kind",
+        "process",
+        "stream",
+        "start_ns",
+        "end_ns",
+        "call",
+        "place",
+        "iteration",
+        "layer",
+        "kernel",
+        "is_read",
+    )
     texts = np.array([row["name"] for row in operations], object)
     process, is_host, number = zip(*streams)
     return Recording(

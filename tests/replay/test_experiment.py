@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import recorded
 from generators.simulator import Act, Machine, Program, World
@@ -10,8 +12,19 @@ from programs import Op, run_steps, scaled
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
-from xsp_post.replay.experiment import COMMUNICATION, COPIES, HOST, KERNELS, LAUNCHES, RANKS, run_experiment
+from xsp_post.replay.experiment import (
+    COMMUNICATION,
+    COPIES,
+    HOST,
+    KERNELS,
+    LAUNCHES,
+    RANKS,
+    SYNCHRONISATION,
+    run_experiment,
+)
 from xsp_post.replay.fidelity import identity_of
+from xsp_post.tables.analyses.advice import advise
+from xsp_post.tables.analyses.limits import find_limit
 
 KERNEL, SHORT = Op("kernel", 80_000, "gemm"), Op("kernel", 1_000, "relu")
 DEVICE = [*[KERNEL] * 40, Op("sync")]
@@ -84,7 +97,7 @@ def test_parts_of_the_kernels_save_what_they_take(tmp_path):
     step = [Op("kernel", 60_000, "ampere_sgemm_128x64_tn"), Op("kernel", 20_000, "softmax_warp_forward")] * 10
     found = experiment([*step, Op("sync")], tmp_path)
     gains = {name: one.gain_ratio for name, one in found.parts.items()}
-    assert gains == pytest.approx({"gemm": 0.375, "without tensor cores": 0.375, "softmax": 0.125}, abs=0.01)
+    assert gains == pytest.approx({"gemm": 0.375, "CUDA cores": 0.375, "softmax": 0.125}, abs=0.02)
     assert experiment(HOST_CODE, tmp_path).parts == {}
 
 
@@ -96,6 +109,21 @@ def test_a_rank_that_waits_saves_where_it_waits_less(tmp_path):
     gains = {one.resources[0]: one.gain_ratio for one in run_experiment(identity_of(results, 0)).latency.gains}
     assert gains[RANKS] == pytest.approx(0.17, abs=0.03)  # one of two waits two thirds of the time: half of it goes
     assert gains[COMMUNICATION] < 0.05 < gains[KERNELS]
+
+
+def test_half_of_the_waits_is_half_of_what_a_program_without_them_saves(tmp_path):
+    """A host that reads a value after every few kernels: the copies are short, what they hold up is not."""
+    layer = [one for ns in (8_000, 4_000, 1_000) for one in (Act("host", 4_000), Act("kernel", ns, f"gemm{ns}"))]
+    ends, read = Act("sync", mode="device"), Act("copy", 1_600, "item", mode="pageable")
+    every, once = [*[*layer, read] * 40, ends], [*[*layer, replace(read, mode="async")] * 40, ends]
+    machines = [Machine(Program(1, (), World(spread=0.0), ((tuple(acts),),))).run() for acts in (every, once)]
+    results = analyze([machines[0].write(tmp_path / "r.sqlite")], Options(model_range="^step"))
+    found = run_experiment(identity_of(results, 0)).device
+    gain = next(one.gain_ratio for one in found.gains if one.resources == (SYNCHRONISATION,))
+    saved = 1 - machines[1].period_ns() / machines[0].period_ns()
+    assert SYNCHRONISATION in found.limits and gain == pytest.approx(saved / 2, abs=0.03)
+    said = advise(results, find_limit(results))
+    assert said[0].code == "item-in-step" and "cuda-graphs" not in [one.code for one in said]
 
 
 # What limits each, as MEANING.md says.

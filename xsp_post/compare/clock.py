@@ -9,10 +9,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.sentences import sentence
+from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_hz, format_ratio_percent
 
-Statement = tuple[str, str, bool]
 LEAST_CHANGE = 0.03  # a smaller factor is not told from noise
 SPREAD = 0.02  # kernels within this of the factor go with it
 LEAST_SHARE = 0.8  # of the common kernel time that goes with it
@@ -25,21 +26,18 @@ def clock_statements(base: Results, other: Results, names: pd.DataFrame) -> list
     stated = [_stated(results) for results in (base, other)]
     differs = all(stated) and stated[0] != stated[1]
     if differs:
-        values = [" and ".join(format_hz(clock) for clock in sorted(clocks)) for clocks in stated]
-        statements.append(
-            ("clock", f"Highest clock of the GPUs: {values[0]} in the base, {values[1]} in the other.", True)
-        )
-    found = common_factor(names)
-    if found is None:
-        return statements
-    factor, share = found
-    change = f"{format_ratio_percent(abs(factor - 1))} {'longer' if factor > 1 else 'shorter'}"
-    sentence = (
-        f"Kernels with {format_ratio_percent(share)} of the common kernel time take {change} each, all by the same "
-        f"factor: that points to {'a lower' if factor > 1 else 'a higher'} clock, and to no change of the program"
-    )
-    known = "" if differs else "; the clock that the GPU ran at is not in the captures (low confidence)"
-    return [*statements, ("clock", f"{sentence}{known}.", True)]
+        base_clock, other_clock = (" and ".join(format_hz(clock) for clock in sorted(clocks)) for clocks in stated)
+        statements.append(("clock", sentence("compare.clocks", base=base_clock, other=other_clock), True))
+    if (found := common_factor(names)) is not None:
+        factor, share = found
+        is_longer = factor > 1
+        text = sentence(
+            "compare.factor", share=format_ratio_percent(share), change=format_ratio_percent(abs(factor - 1)),
+            way="longer" if is_longer else "shorter", clock="lower" if is_longer else "higher",
+            known="" if differs else sentence("compare.clock-unknown"),
+        )  # fmt: skip
+        statements.append(("clock", text, True))
+    return statements
 
 
 def _stated(results: Results) -> set[float]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from xsp_post.compare.sentences import Statement, signed_ratio
+from xsp_post.compare.statements import said, signed_ratio
+from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_bytes
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 _QUANTITIES = {"memory_peak": "peak_bytes", "memory_reserved": "reserved_bytes"}
-_WORDS = {"memory_peak": "Peak of memory", "memory_reserved": "most reserved by the allocator"}
 # An allocator rounds; a peak that moves by less than this is the same.
 _LEAST_CHANGE = 0.01
 
@@ -46,9 +46,9 @@ def memory_statements(totals: pd.DataFrame) -> list[Statement]:
     if totals.empty:
         return []
     parts = [
-        f"{_WORDS[row['quantity']]} {format_bytes(row['base_value'])} → {format_bytes(row['other_value'])} "
-        f"({signed_ratio(row['difference_ratio'])})"
+        said(row["quantity"], change=signed_ratio(row["difference_ratio"]),
+             **{side: format_bytes(row[f"{side}_value"]) for side in ("base", "other")})
         for row in totals.to_dict("records")
-    ]
+    ]  # fmt: skip
     is_difference = bool((np.abs(totals["difference_ratio"]) >= _LEAST_CHANGE).any())
     return [("memory", f"{', '.join(parts)}.", is_difference)]

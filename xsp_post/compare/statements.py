@@ -1,18 +1,32 @@
-"""The tables of a comparison → its sentences: the verdict first, then structure, then time."""
+"""The tables of a comparison → its sentences: the verdict first, then what it consists of, structure, layers, kernels.
+
+The texts stand in `base/sentences.txt`, below ``compare``. A statement is a subject, a sentence, and whether it states
+a difference.
+"""
 
 from __future__ import annotations
 
 import re
 
+import numpy as np
 import pandas as pd
 
+from xsp_post.base.sentences import sentence
 from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
-from xsp_post.compare.headline import Headline
-from xsp_post.compare.impact import Impact
+from xsp_post.compare.headline import SAME, UNDECIDED, Headline
+from xsp_post.compare.impact import RECORDING, WORK, Impact
 from xsp_post.compare.matching import BASE
-from xsp_post.compare.sentences import Statement, causes, evidence, first_sentence, largest, sentence_of
-from xsp_post.compare.structure import Structure
-from xsp_post.model.schemas.units import format_count, format_ns
+from xsp_post.compare.structure import Statement, Structure
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+
+_EQUAL_WINDOW = 0.02
+_LEAST_CHANGE = 0.03  # a part of the evidence that changed by less is not named
+_OF_CPU = (("launch dimensions", "sizes"), ("launches", "calls"), ("kernel", "operator"), ("of a GPU", "of the device"))
+
+
+def said(key: str, **slots: object) -> str:
+    """A sentence of a comparison, or a part of one."""
+    return sentence(f"compare.{key}", **slots)
 
 
 def statements(
@@ -25,38 +39,27 @@ def statements(
 ) -> list[Statement]:
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
-    said = list(shape.statements)
+    told = list(shape.statements)
     cases = frames["compare_cases"]
     if (cases["status"] != "matched").all() and len(cases):
-        said.append(
-            (
-                "model",
-                "The captures have no model execution in common (phases, batch sizes or amounts of work "
-                "differ): model and layers are not compared.",
-                False,
-            )
-        )
+        told.append(("model", said("no-execution"), False))
     if len(heads) > 1:
-        said += [("model", f"{one.label}: {sentence_of(one)}", one.word in (FASTER, SLOWER)) for one in heads]
-    if len(layers):
-        said.append(("layers", _rows_sentence(layers, "layer", "layer_path"), bool(_is_shown(layers).any())))
-    if len(kernels):
-        said.append(("kernel time", _rows_sentence(kernels, "kernel", "name"), bool(_is_shown(kernels).any())))
+        told += [("model", f"{one.label}: {sentence_of(one)}", one.word in (FASTER, SLOWER)) for one in heads]
+    for table, about, what, column in (
+        (layers, "layers", "layer", "layer_path"), (kernels, "kernel time", "kernel", "name"),
+    ):  # fmt: skip
+        if len(table):
+            told.append((about, _rows_sentence(table, what, column), bool(_is_shown(table).any())))
     if found is not None:
         head = heads[0] if len(heads) == 1 else None
-        said = [*evidence(found), *largest(found), *causes(found, head), *clocks, *said]
+        told = [*evidence(found), *largest(found), *causes(found, head), *clocks, *told]
     if shape.is_ranges_only:
-        count = format_count(len(shape.order[BASE]))
-        sentence = f"The captures differ in their ranges only: the same {count} kernels ran, in the same order."
-        said.insert(0, ("ranges only", sentence, True))
-    said.insert(0, first_sentence(heads) or _verdict(models, layers, kernels))
+        told.insert(0, ("ranges only", said("ranges-only", count=format_count(len(shape.order[BASE]))), True))
+    told.insert(0, _first(heads) or _verdict(models, layers, kernels))
     if are_operators:
         own = [text for _, text, _ in shape.statements]
-        said = [(about, text if text in own else _without_gpu(text), differs) for about, text, differs in said]
-    return said
-
-
-_OF_CPU = (("launch dimensions", "sizes"), ("launches", "calls"), ("kernel", "operator"), ("of a GPU", "of the device"))
+        told = [(about, text if text in own else _without_gpu(text), differs) for about, text, differs in told]
+    return told
 
 
 def _without_gpu(text: str) -> str:
@@ -70,28 +73,146 @@ def _is_shown(table: pd.DataFrame) -> pd.Series:
     return table["change"].isin([SLOWER, FASTER, *SET_CHANGES, MORE, LESS])
 
 
-def _verdict(models: pd.DataFrame, layers: pd.DataFrame, kernels: pd.DataFrame) -> tuple[str, str, bool]:
-    count = sum(int(_is_shown(table).sum()) for table in (models, layers, kernels))
-    tested = sum(int(table["p_value"].notna().sum()) for table in (models, layers, kernels))
-    if not count and not tested:
-        return ("verdict", "Times are not compared: too few measurements on one side.", False)
-    if not count:
-        return (
-            "verdict",
-            f"No significant difference in {format_count(tested)} comparisons (corrected together: for "
-            "two runs of one program, at most one comparison in twenty shows a difference).",
-            False,
-        )
-    return "verdict", "Model executions are not comparable; what differs in layers and kernels follows.", True
+def _verdict(*tables: pd.DataFrame) -> Statement:
+    if any(_is_shown(table).any() for table in tables):
+        return "verdict", said("not-comparable"), True
+    tested = sum(int(table["p_value"].notna().sum()) for table in tables)
+    return "verdict", said("no-difference", count=format_count(tested)) if tested else said("no-times"), False
 
 
 def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
     """How many layers or kernels changed in which way, and the first of them."""
     shown = table[_is_shown(table)]
+    count = format_count(len(table))
     if shown.empty:
-        return f"No difference shown in any of {format_count(len(table))} {what}s."
-    tally = shown["change"].value_counts()
-    first = shown.iloc[0]
-    parts = ", ".join(f"{format_count(count)} {change}" for change, count in tally.items())
+        return said("no-rows", count=count, what=what)
+    first, tally = shown.iloc[0], shown["change"].value_counts()
+    parts = ", ".join(f"{format_count(number)} {change}" for change, number in tally.items())
     by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
-    return f"Of {format_count(len(table))} {what}s: {parts}; first {str(first[column])[:120]} ({first['change']}{by})."
+    return said(
+        "rows", count=count, what=what, parts=parts, first=str(first[column])[:120], change=first["change"], by=by
+    )
+
+
+# -- times --------------------------------------------------------------------------------------------------
+
+
+def _first(heads: list[Headline]) -> Statement | None:
+    """Both times, their ratio and one word; None where no times can be compared."""
+    if len(heads) < 2:
+        return ("verdict", sentence_of(heads[0]), heads[0].word in (FASTER, SLOWER)) if heads else None
+    words = [head.word for head in heads]
+    known = [word for word in (SLOWER, FASTER, SAME, UNDECIDED) if word in words]
+    counts = ", ".join(f"{said(word).lower()} in {words.count(word)}" for word in known)
+    most = max(heads, key=lambda head: abs(np.log(head.ratio)))
+    text = said("cases", counts=counts, count=len(heads), label=most.label, headline=sentence_of(most))
+    return "verdict", text[:1].upper() + text[1:], not {SLOWER, FASTER}.isdisjoint(words)
+
+
+def sentence_of(head: Headline) -> str:
+    """``Slower: 10 ms → 12 ms an execution, 1.20 times (+20 %, 95 % interval …).``"""
+    ratio, change = f"{head.other_ns / head.base_ns:#.3g} times", signed_ratio(head.ratio - 1)
+    if head.scale != 1.0:
+        ratio = said("batch", ratio=ratio, scale=f"{head.scale:.3g}")
+        change = said("per-sample", change=change)
+    most = format_ratio_percent(max(abs(head.low), abs(head.high)))
+    kind = f"{'within' if head.word == SAME else 'interval'}.{head.interval}"
+    text = said(
+        "headline", word=said(head.word), times=f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)}",
+        window=said(f"window.{head.window}"), ratio=ratio, change=change,
+        sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most),
+    )  # fmt: skip
+    return f"{text} {said(f'decides.{head.interval}')}" if head.word == UNDECIDED else text
+
+
+def evidence(found: Impact) -> list[Statement]:
+    """What an owner can check in both captures, where there are no executions: kernels, idle time and the kernel whose
+    length changed most."""
+    if found.unit not in (WORK, RECORDING):
+        return []
+    totals = found.totals.set_index("quantity")[["base_value", "other_value"]].astype(float).T.to_dict("list")
+    base, other = (value / found.device_count for value in totals["window"])
+    count = totals["kernel_count"][1] / max(totals["kernel_count"][0], 1) - 1
+    key = "kernels-equal" if not count else "kernels-less" if count < 0 else "kernels-more"
+    parts = [said(key, share=format_ratio_percent(abs(count)))]
+    idle = totals["idle"]
+    if abs(idle[1] - idle[0]) >= _LEAST_CHANGE * max(idle[0], 1):
+        over = said("over", count=found.device_count) if found.device_count > 1 else ""
+        parts.append(said("idle", base=format_ns(idle[0]), other=format_ns(idle[1]), over=over))
+    names = found.names[(found.names["base_count"] > 0) & (found.names["other_count"] > 0)]
+    change = names["other_mean_ns"] - names["base_mean_ns"]
+    if len(names):
+        most = names.iloc[int((change.abs() * names["other_count"]).to_numpy(float).argmax())]
+        if abs(most["other_mean_ns"] / most["base_mean_ns"] - 1) >= _LEAST_CHANGE:
+            parts.append(said("each", name=_short(most["name"]), means=_means(most)))
+    key = "equal-window" if abs(other / base - 1) < _EQUAL_WINDOW else "other-window"
+    return [("evidence", said(key, base=format_ns(base), other=format_ns(other), parts=", ".join(parts)), False)]
+
+
+def _means(row: pd.Series) -> str:
+    return f"{format_ns(row['base_mean_ns'])} → {format_ns(row['other_mean_ns'])}"
+
+
+def _base_window(found: Impact) -> float:
+    return float(found.totals.set_index("quantity").at["window", "base_per_unit"])
+
+
+def largest(found: Impact) -> list[Statement]:
+    """The kernels that cost and save most, by name."""
+    told: list[Statement] = []
+    if not found.unit:
+        return told
+    sign = np.sign(found.names["impact_ns"])
+    for subject, rows in (("largest regression", found.names[sign > 0]), ("largest gain", found.names[sign < 0])):
+        if rows.empty or abs(rows["impact_ns"].iloc[0]) < 0.001 * max(_base_window(found), 1.0):
+            continue
+        row = rows.iloc[0]
+        launches = said("launches", base=format_count(row["base_count"]), other=format_count(row["other_count"]))
+        if row["base_count"] and row["other_count"]:
+            launches = said("launches-each", means=_means(row), launches=launches)
+        time, per = _signed_ns(row["impact_ns"]), said(f"per.{found.unit}")
+        text = said(
+            "largest", subject=subject.capitalize(), name=_short(row["name"]), time=time, per=per, launches=launches
+        )
+        told.append((subject, text, False))
+    return told
+
+
+def causes(found: Impact, head: Headline | None) -> list[Statement]:
+    """One sentence: the causes with more than a hundredth of the base's time; they and the rest sum to the difference
+    that the headline says."""
+    if not found.unit or found.causes.empty:
+        return []
+    times = found.causes["difference_ns"].astype(float) / found.device_count
+    whole = float(times.sum()) if head is None or head.scale != 1.0 else head.other_ns - head.base_ns
+    named = found.causes.assign(time=times)[times.abs() >= 0.005 * _base_window(found) / found.device_count]
+    if named.empty:
+        return []
+    parts = [
+        f"{_signed_ns(row['time'])} {row['cause']}"
+        + (said("first-name", name=_short(row["example"])) if row["example"] else "")
+        for row in named.to_dict("records")
+    ]
+    rest = whole - float(named["time"].sum())
+    parts += [f"{_signed_ns(rest)} the rest"] if round(rest) else []
+    over = said("of-each", count=found.device_count) if found.device_count > 1 else ""
+    text = said(f"causes.{found.unit}", over=over, time=_signed_ns(whole), parts=", ".join(parts))
+    return [("causes", text, False)]
+
+
+def _short(name: object) -> str:
+    text = str(name)
+    return text if len(text) <= 60 else text[:59] + "…"
+
+
+def signed_ratio(ratio: float) -> str:
+    """``+3.1 %``, ``−3.1 %``."""
+    return _sign(ratio) + format_ratio_percent(abs(ratio))
+
+
+def _signed_ns(value: float) -> str:
+    return _sign(value) + format_ns(abs(value))
+
+
+def _sign(value: float) -> str:
+    return "+" if value > 0 else "−" if value < 0 else ""

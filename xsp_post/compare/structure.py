@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.sentences import sentence
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, core_frame
 from xsp_post.model.schemas.units import format_count
 
+Statement = tuple[str, str, bool]
+_OF_KERNEL = ["iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
 _SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _OPERATORS = "cpu-operators-as-kernels"
 # Node kinds that somebody recorded; the others are the tree's own.
@@ -22,13 +25,13 @@ class Structure:
     """What the captures that stand for the two results have in common.
 
     ``order``: kernels of each side in launch order (capture_id, iteration_index, layer_index, name, duration_ns,
-    start_ns, launch_start_ns). ``statements``: (subject, sentence, whether it states a difference).
+    start_ns, launch_start_ns). ``statements``: subject, text, whether it states a difference.
     """
 
     order: list[pd.DataFrame]
     is_same_sequence: bool
     is_ranges_only: bool
-    statements: list[tuple[str, str, bool]]
+    statements: list[Statement]
 
 
 def structure(base: Results, other: Results) -> Structure:
@@ -38,10 +41,11 @@ def structure(base: Results, other: Results) -> Structure:
     same_sequence, kernels = _kernels(order)
     are_operators = has_operators(base) or has_operators(other)
     if are_operators and not same_sequence:
-        kernels += " On a CPU, operators are shown in place of kernels; of nested ones, their times decide."
-    same_ranges, ranges = _ranges([_range_counts(r, c) for r, c in zip((base, other), ids)])
-    same_copies, copies = _copies([_copy_rows(r, c) for r, c in zip((base, other), ids)])
-    same_system, system = _system([_devices(r, c) for r, c in zip((base, other), ids)])
+        kernels = sentence("compare.operators", said=kernels)
+    each = list(zip((base, other), ids))
+    same_ranges, ranges = _ranges(*(_range_counts(*one) for one in each))
+    same_copies, copies = _copies(*(_copy_rows(*one) for one in each))
+    same_system, system = _system(*(_devices(*one) for one in each))
     ranges_only = same_sequence and same_copies and same_system and not same_ranges and len(order[0]) > 0
     statements = [
         ("kernels", kernels, not same_sequence and not are_operators),
@@ -71,21 +75,7 @@ def _deepest(results: Results) -> int:
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = core_frame(
-        results,
-        "kernels",
-        [
-            "capture_id",
-            "process_id",
-            "iteration_index",
-            "layer_index",
-            "name",
-            "duration_ns",
-            "start_ns",
-            "launch_start_ns",
-            *_SHAPE,
-        ],
-    )
+    kernels = core_frame(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *_SHAPE])
     kernels = kernels[kernels["capture_id"] == capture_id]
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     # processes have other numbers in every run: their order of appearance is what can be compared
@@ -96,32 +86,25 @@ def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
 
 def _kernels(order: list[pd.DataFrame]) -> tuple[bool, str]:
     base, other = order
-    counts = [format_count(len(frame)) for frame in order]
-    names = [frame["name"].astype(object).to_numpy() for frame in order]
+    count = format_count(len(base))
+    names = [frame["name"].astype(object) for frame in order]
     if not len(base) and not len(other):
-        return True, "Neither capture has kernels."
-    if len(base) == len(other) and bool((names[0] == names[1]).all()):
+        return True, sentence("compare.no-kernels")
+    if names[0].equals(names[1]):
         shapes = [frame[_SHAPE].to_numpy() for frame in order]
-        if bool((shapes[0] == shapes[1]).all()):
-            known = ", with the same launch dimensions" if bool((shapes[0] > 0).any()) else ""
-            return True, f"The same {counts[0]} kernels in the same order{known}."
         unlike = int((shapes[0] != shapes[1]).any(axis=1).sum())
-        return False, (
-            f"The same {counts[0]} kernels in the same order; {format_count(unlike)} of them with "
-            "other launch dimensions."
-        )
-    tally = [pd.Series(texts).value_counts() for texts in names]
+        if unlike:
+            return False, sentence("compare.other-dimensions", count=count, unlike=format_count(unlike))
+        known = sentence("compare.same-dimensions") if bool((shapes[0] > 0).any()) else ""
+        return True, sentence("compare.same-kernels", count=count, known=known)
+    tally = [texts.value_counts().sort_index() for texts in names]
+    if tally[0].equals(tally[1]):
+        return False, sentence("compare.other-order", count=count)
     common = tally[0].index.intersection(tally[1].index)
-    if (
-        len(base) == len(other)
-        and len(common) == len(tally[0]) == len(tally[1])
-        and bool(tally[0].loc[common].eq(tally[1].loc[common]).all())
-    ):
-        return False, f"The same {counts[0]} kernels, in another order."
-    return False, (
-        f"{counts[0]} kernels of {format_count(len(tally[0]))} names in the base, {counts[1]} of "
-        f"{format_count(len(tally[1]))} in the other; {format_count(len(common))} names in both."
-    )
+    return False, sentence(
+        "compare.other-kernels", base=count, base_names=format_count(len(tally[0])), other=format_count(len(other)),
+        other_names=format_count(len(tally[1])), common=format_count(len(common)),
+    )  # fmt: skip
 
 
 def _range_counts(results: Results, capture_id: int) -> pd.Series:
@@ -131,19 +114,17 @@ def _range_counts(results: Results, capture_id: int) -> pd.Series:
     return mine["folded_name"].astype(object).value_counts()
 
 
-def _ranges(counts: list[pd.Series]) -> tuple[bool, str]:
-    base, other = counts
+def _ranges(base: pd.Series, other: pd.Series) -> tuple[bool, str]:
     if base.empty and other.empty:
-        return True, "Neither capture has ranges."
-    same = len(base) == len(other) and bool(base.sort_index().equals(other.sort_index()))
-    if same:
-        return True, f"The same {format_count(int(base.sum()))} ranges of {format_count(len(base))} names."
-    common = base.index.intersection(other.index)
-    sides = [
-        f"{format_count(int(c.sum()))} ranges of {format_count(len(c))} names" if len(c) else "no ranges"
-        for c in counts
-    ]
-    return False, f"The base has {sides[0]}, the other {sides[1]}; {format_count(len(common))} names are in both."
+        return True, sentence("compare.no-ranges")
+    names = [format_count(len(side)) for side in (base, other)]
+    counts = [format_count(int(side.sum())) for side in (base, other)]
+    if base.sort_index().equals(other.sort_index()):
+        return True, sentence("compare.same-ranges", count=counts[0], names=names[0])
+    sides = [sentence("compare.ranges" if len(side) else "compare.ranges-none", count=count, names=name)
+             for side, count, name in zip((base, other), counts, names)]  # fmt: skip
+    common = format_count(len(base.index.intersection(other.index)))
+    return False, sentence("compare.other-ranges", base=sides[0], other=sides[1], common=common)
 
 
 def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
@@ -152,13 +133,15 @@ def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
     return mine.groupby(["kind", "name"])["bytes"].agg(["size", "sum"])
 
 
-def _copies(rows: list[pd.DataFrame]) -> tuple[bool, str]:
-    if rows[0].empty and rows[1].empty:
-        return True, "Neither capture has copies or sets of memory."
-    if rows[0].equals(rows[1]):
-        return True, f"The same {format_count(int(rows[0]['size'].sum()))} copies and sets, of the same bytes."
-    sides = [f"{format_count(int(r['size'].sum()))} ({format_count(int(r['sum'].sum()))} bytes)" for r in rows]
-    return False, f"Copies and sets: {sides[0]} in the base, {sides[1]} in the other."
+def _copies(base: pd.DataFrame, other: pd.DataFrame) -> tuple[bool, str]:
+    if base.empty and other.empty:
+        return True, sentence("compare.no-copies")
+    counts = [format_count(int(side["size"].sum())) for side in (base, other)]
+    if base.equals(other):
+        return True, sentence("compare.same-copies", count=counts[0])
+    sides = [sentence("compare.bytes", count=count, bytes=format_count(int(side["sum"].sum())))
+             for count, side in zip(counts, (base, other))]  # fmt: skip
+    return False, sentence("compare.other-copies", base=sides[0], other=sides[1])
 
 
 def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
@@ -169,13 +152,13 @@ def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
     return str(row["gpu_name"].iloc[0]), str(row["framework"].iloc[0]), str(row["tool_version"].iloc[0])
 
 
-def _system(devices: list[tuple[str, str, str]]) -> tuple[bool, str]:
-    names = ("device", "framework", "profiler")
+def _system(base: tuple[str, ...], other: tuple[str, ...]) -> tuple[bool, str]:
+    sides = zip(("device", "framework", "profiler"), base, other)
     unlike = [
-        f"{name} {mine or 'unknown'} against {theirs or 'unknown'}"
-        for name, mine, theirs in zip(names, *devices)
+        sentence("compare.unlike", name=name, base=mine or "unknown", other=theirs or "unknown")
+        for name, mine, theirs in sides
         if mine != theirs
     ]
     if unlike:
-        return False, "Not the same system: " + "; ".join(unlike) + "."
-    return True, f"The same device{f' ({devices[0][0]})' if devices[0][0] else ''}, framework and profiler."
+        return False, sentence("compare.other-system", unlike="; ".join(unlike))
+    return True, sentence("compare.same-system", name=f" ({base[0]})" if base[0] else "")

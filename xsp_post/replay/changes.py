@@ -213,10 +213,10 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
     streams = len(graph.recording.stream_process)
     amounts.stream[rows] = amounts.stream[rows] + streams
     amounts.is_blocking[rows] = False
-    amounts.latency_ns[rows] = np.minimum(amounts.latency_ns[rows], _usual(amounts.latency_ns, ~_mask(rows, amounts)))
+    amounts.latency_ns[rows] = np.minimum(amounts.latency_ns[rows], usual(amounts.latency_ns, ~_mask(rows, amounts)))
     calls = graph.recording.operations.call[rows]
     calls = calls[calls >= 0]
-    own = _usual(amounts.own_ns, graph.recording.calls.wait < 0)
+    own = usual(amounts.own_ns, graph.recording.calls.wait < 0)
     amounts.own_ns[calls] = np.where(amounts.own_ns[calls] > 0, np.minimum(amounts.own_ns[calls], own), own)
     waits = np.flatnonzero(amounts.waits & (graph.recording.calls.wait != WAITS.index(DEVICE_WAIT)))
     amounts.waits[waits[np.isin(graph.learnt.waited[waits], rows)]] = False
@@ -235,7 +235,8 @@ def _mask(rows: np.ndarray, amounts: Amounts) -> np.ndarray:
     return mask
 
 
-def _usual(values: np.ndarray, chosen: np.ndarray) -> int:
+def usual(values: np.ndarray, chosen: np.ndarray) -> int:
+    """The median of the chosen values above 0, ns; 5 µs where there is none."""
     positive = values[chosen & (values > 0)]
     return int(np.median(positive)) if len(positive) else 5_000
 

@@ -17,6 +17,8 @@ _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "de
 _COUNTS = ["kernel_count", "copy_count", "graph_count"]
 MOST_OPERATIONS = 200_000  # of a capture that is replayed as a whole
 PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execution
+# A copy of a few values: its time is that of any copy, and who makes it wants to know them.
+FEW_BYTES, SHORT_COPY_NS = 4096, 5_000
 CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
 
 
@@ -57,6 +59,7 @@ class Operations:
     iteration: np.ndarray  # −1 none
     layer: np.ndarray  # layers.layer_index, −1 none
     kernel: np.ndarray  # kernels.kernel_id, −1 none
+    is_read: np.ndarray  # 1: a copy of a few values to the host
     name: pd.Categorical
 
     def __len__(self) -> int:
@@ -108,11 +111,13 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
-             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id")}  # fmt: skip
+             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id",
+              "is_read")}  # fmt: skip
     operations = Operations(
         kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
         end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
-        layer=taken["layer_index"], kernel=taken["kernel_id"], name=name[order],
+        layer=taken["layer_index"], kernel=taken["kernel_id"],
+        is_read=taken["is_read"], name=name[order],
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -166,12 +171,14 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
 def _operations(results: Results, capture_id: int, span: tuple[int, int] | None) -> tuple[pd.DataFrame, pd.Categorical]:
     """Kernels and other device operations of a capture that were launched in a span, and their names."""
     kernels = _launched(results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id"]), capture_id, span)
-    kernels = kernels.assign(kind=int(OperationKind.KERNEL))
-    memory = _launched(results.frame("memory_operations", [*_OPERATION_COLUMNS, "kind"]), capture_id, span)
+    kernels = kernels.assign(kind=int(OperationKind.KERNEL), is_read=0)
+    columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
+    memory = _launched(results.frame("memory_operations", columns), capture_id, span)
+    is_read = memory["direction"].astype(object).eq("device to host") & are_few(memory)
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
-    memory = memory.assign(
-        kind=memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64), layer_index=-1, kernel_id=-1
-    )
+    kind = memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64)
+    memory = memory.drop(columns=["direction", "bytes"])
+    memory = memory.assign(kind=kind, layer_index=-1, kernel_id=-1, is_read=is_read.astype(np.int64))
     parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
     names = [frame.pop("name") for frame in parts]
     rows = pd.concat(parts, ignore_index=True)
@@ -179,6 +186,11 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
              "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
     return rows.assign(**filled), _numbered(names)
+
+
+def are_few(copies: pd.DataFrame) -> pd.Series:
+    """Which copies between host and device are of a few values."""
+    return copies["bytes"].le(FEW_BYTES) | (copies["end_ns"] - copies["start_ns"]).le(SHORT_COPY_NS)
 
 
 def _launched(rows: pd.DataFrame, capture_id: int, span: tuple[int, int] | None) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
 time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First come those that
-spare what limits, by what they promise.
+spare what limits, by what they save.
 """
 
 from __future__ import annotations
@@ -61,6 +61,11 @@ class Advice:
     is_limit: bool = False  # that resource limits the program
     is_bound: bool = True  # the bound is the most that the remedy saves; else only the time that it concerns
 
+    @property
+    def expected_ns(self) -> int:
+        """What it saves as far as is known: of a replay of the change, else the bound."""
+        return self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns
+
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
     """The remedies worth trying. None where the capture only recorded a CUDA graph: its host code runs once."""
@@ -93,7 +98,7 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.bound_ns))
+        said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.expected_ns))
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
         last[:] = [(limit, [one.code for one in found], said[:MOST])]

@@ -15,7 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
-from xsp_post.replay.recording import MOST_OPERATIONS
+from xsp_post.replay.recording import MOST_OPERATIONS, are_few
 from xsp_post.tables.analyses.limits import NOT_RECORDED, Limit, in_scope
 from xsp_post.tables.analyses.remedies import words_for
 
@@ -23,7 +23,6 @@ from xsp_post.tables.analyses.remedies import words_for
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 _FRAMEWORK += "|^ProfilerStep"
 NOTHING: Mapping[str, str] = {}
-_MOST_OF_VALUES = 4096  # bytes
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
 
@@ -155,7 +154,7 @@ class Situation:
         return rows.assign(
             duration_ns=rows["end_ns"] - rows["start_ns"],
             is_migration=rows["direction"].str.contains("unified", regex=False),
-            is_small=rows["bytes"].le(_MOST_OF_VALUES) & rows["direction"].isin(["device to host", "host to device"]),
+            is_small=are_few(rows) & rows["direction"].isin(["device to host", "host to device"]),
         )
 
     @cached_property

@@ -69,7 +69,9 @@ def _launches(situation: Situation) -> list[Found]:
     mine = situation.waited("launch_call", "launch_latency")
     mine = mine[mine["detail"].ne(FIRST_LAUNCH)]
     in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
-    breaks = situation.waits + int(situation.waited("allocation")["piece_count"].sum())
+    values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
+    # who reads a value waits for it
+    breaks = situation.waits + int(situation.waited("allocation")["piece_count"].sum()) + int(values.sum())
     between = (1 - in_graphs) * count / max(breaks, situation.execution_count)
     host = situation.waited(*_BETWEEN_LAUNCHES)
     # long code in ranges of the program itself has to run, too
@@ -84,7 +86,6 @@ def _launches(situation: Situation) -> list[Found]:
                 f"between them; {format_count(count)} kernels of {format_ns(mean)} on average.")  # fmt: skip
         found += situation.found("cuda-graphs", _sum(mine) + _sum(host), said)
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
-    values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     reads = int(values.sum()) / situation.execution_count
     if reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and known > MANY_RATIO * limit.window_ns:
         said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
@@ -100,10 +101,13 @@ def _launches(situation: Situation) -> list[Found]:
 def _reads(situation: Situation) -> list[Found]:
     """Single values that the host reads inside the step, and other waits for the device."""
     rows = situation.waited("synchronization")
+    values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     reads = situation.inside(READS)
+    if not situation.is_torch:
+        reads = situation.waited("copy_call") if values.mean() > 0.5 else rows.iloc[:0]
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
     found = []
-    if situation.is_torch and (count := int(reads["piece_count"].sum())) >= 2:
+    if (count := int(reads["piece_count"].sum())) >= 2:
         said = f"The device waited {format_ns(_sum(reads))} in {format_count(count)} reads."
         found = situation.found("item-in-step", _sum(reads), said, is_open=True)
     if found:
