@@ -154,7 +154,7 @@ def _means(row: pd.Series) -> str:
 
 
 def _base_window(found: Impact) -> float:
-    return float(found.totals.set_index("quantity").at["window", "base_per_unit"])
+    return float(found.totals.loc[found.totals["quantity"].eq("window"), "base_per_unit"].iloc[0])
 
 
 def largest(found: Impact) -> list[Statement]:
