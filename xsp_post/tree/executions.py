@@ -41,6 +41,7 @@ _PART_OF_LAYER = (
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
 )
 _NUMBER = re.compile(r"\\\*")
+_DIGITS = re.compile(r"\d+")
 
 
 @dataclass
@@ -60,6 +61,7 @@ class Candidate:
     score: float = 0.0
     names: list[tuple[str, int]] = field(default_factory=list)  # text and how often, the heaviest first
     turn: np.ndarray | None = None
+    recurs: bool = True  # whether each text of them, numbers aside, occurs several times
     # executions beside the turns: one span each
     alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -104,8 +106,7 @@ def find_executions(
         finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
-    enough = max((c.coverage_ratio for c in found), default=0) >= constants.holds_ratio
-    if not enough and max((c.score for c in found), default=0) < worth(1, 1, np.inf, constants.prior_of_place):
+    if not any(c.coverage_ratio >= constants.least_coverage for c in found):
         found += [c for c in (finder.periods(),) if c is not None]
     found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
     chosen: Candidate | None
@@ -323,11 +324,17 @@ class _Finder:
         ranges = self.ranges
         captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
         part = found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
-        large = ranges.around(self.open) | (self.inside[1] >= self.constants.fewest_launches)
-        outer = self.is_plain & (ranges.depth == 0) & large & ~captures & ~part
-        found = self.of_ranges(OUTERMOST, np.flatnonzero(outer), self.constants.prior_of_place)
-        if found is not None:  # looked into: what repeats inside them is found there
-            found.score = self.constants.prior_of_place * found.coverage_ratio
+        outer = self.is_plain & (ranges.depth == 0) & ~captures & ~part
+        called, _ = pd.factorize(np.array([_DIGITS.sub("*", str(text)) for text in ranges.folded_texts], object))
+        called = called[ranges.folded_id]
+        held = np.bincount(called[outer], weights=self.inside[0][outer], minlength=int(called.max(initial=0)) + 1)
+        most = held >= self.constants.holds_ratio * max(self.work.total_ns, 1)
+        most &= np.bincount(called[outer], minlength=len(held)) >= FEWEST_TURNS
+        large = ranges.around(self.open) | (self.inside[1] >= self.constants.fewest_launches) | most[called]
+        spans = np.flatnonzero(outer & large)
+        found = self.of_ranges(OUTERMOST, spans, self.constants.prior_of_place)
+        if found is not None:  # one that does not recur is looked into
+            found.recurs = int(np.bincount(called[found.spans])[called[found.spans]].min()) >= FEWEST_TURNS
         return found
 
     def training(self) -> Candidate | None:
@@ -356,10 +363,11 @@ class _Finder:
             turn, call, beside = found
             turns[rows[turn >= 0]] = count + turn[turn >= 0]
             count += int(turn.max()) + 1
-            calls = calls or str(ranges.folded_texts[call])
+            calls = calls or (str(ranges.folded_texts[call]) if marked[rows].any() else "")
             alone += beside.tolist()
         spans = np.flatnonzero(turns >= 0)
-        return self._of_turns(TRAINING, spans, turns[spans], f"{kinds.TRAINING} of {calls}", np.array(alone, np.int64))
+        name = f"{kinds.TRAINING} of {calls}" if calls else kinds.TRAINING
+        return self._of_turns(TRAINING, spans, turns[spans], name, np.array(alone, np.int64))
 
     def _steps_of(
         self, rows: np.ndarray, trains: np.ndarray, marked: np.ndarray

@@ -1,5 +1,5 @@
 """Trace → Trace, step "hooks that stand in pairs": `FSDP::pre_forward (X)` … `FSDP::post_forward (X)` become the
-span of module X between them.
+span of module X between them, and those of its backward work another one.
 
 Frameworks that wrap modules mark the hooks before and after a module, not the module: what runs between the two is
 the module's. A module whose first or last hook lies outside the recording is open to that side. Modules of one
@@ -20,7 +20,7 @@ from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree.node_names import NodeNames
 
-_HOOK = re.compile(r"^(?:FSDP\d?::|FullyShardedDataParallel\.)_?(pre|post)_forward\b")
+_HOOK = re.compile(r"^(?:FSDP\d?::|FullyShardedDataParallel\.)_?(pre|post)_(forward|backward)\b")
 _ELEMENT = re.compile(r"^(.*\.\d+)\.[^.].*$", re.DOTALL)
 _PRE, _POST = 0, 1
 
@@ -38,27 +38,30 @@ def with_hook_pairs(trace: Trace, names: NodeNames) -> Trace:
 
 
 def _hooks(trace: Trace, names: NodeNames) -> pd.DataFrame:
-    """Hook spans by thread and start: thread, start_ns, end_ns, side, path."""
+    """Hook spans by thread and start: thread, start_ns, end_ns, side, path, is_backward."""
     parsed = names.parsed
     fsdp = np.flatnonzero(parsed.says("dialect", "fsdp"))  # different texts of hooks, not spans
     path = np.full(len(parsed), "", object)
     path[fsdp] = parsed.texts("module_path", fsdp)
-    side = np.full(len(parsed) + 1, -1, np.int8)
+    side, is_backward = np.full(len(parsed) + 1, -1, np.int8), np.zeros(len(parsed) + 1, bool)
     for row, base in zip(fsdp.tolist(), parsed.texts("base_name", fsdp)):
         match = _HOOK.match(base)
         if match and path[row]:
             side[row] = _PRE if match.group(1) == "pre" else _POST
+            is_backward[row] = match.group(2) == "backward"
     rows = np.flatnonzero(side[names.row] >= 0)
     spans = trace.spans
     kept = ["thread_index", "process_index", "domain_index", "start_ns", "end_ns"]
-    frame = spans[kept].iloc[rows].assign(side=side[names.row[rows]], path=path[names.row[rows]])
+    of_span = names.row[rows]
+    frame = spans[kept].iloc[rows].assign(side=side[of_span], path=path[of_span], is_backward=is_backward[of_span])
     return frame.sort_values(["thread_index", "start_ns"], kind="stable").reset_index(drop=True)
 
 
 def _paired(trace: Trace, hooks: pd.DataFrame) -> pd.DataFrame:
     """One row per module execution: thread_index, process_index, domain_index, path, start_ns, end_ns, is_open."""
-    by_path = hooks.sort_values(["thread_index", "path", "start_ns"], kind="stable")
-    same = by_path[["thread_index", "path"]].eq(by_path[["thread_index", "path"]].shift(-1)).all(axis=1).to_numpy()
+    one = ["thread_index", "path", "is_backward"]
+    by_path = hooks.sort_values([*one, "start_ns"], kind="stable")
+    same = by_path[one].eq(by_path[one].shift(-1)).all(axis=1).to_numpy()
     side = by_path["side"].to_numpy()
     follows = same & (side == _PRE) & np.r_[side[1:] == _POST, False]
     first = by_path.iloc[np.flatnonzero(follows)].reset_index(drop=True)

@@ -211,10 +211,11 @@ def with_turns(draft: Draft) -> Draft:
         "equal_class": -1, "matched_block_index": 0, "confidence": 1.0,
     })  # fmt: skip
     is_range = nodes["kind"].to_numpy() <= int(SpanKind.ANNOTATION)
-    sibling = np.flatnonzero(np.isin(parent, home) & (thread == thread[members[0]]) & is_range)
-    position = np.searchsorted(start, nodes["start_ns"].to_numpy()[sibling], side="right") - 1
-    inside = (position >= 0) & (nodes["end_ns"].to_numpy()[sibling] <= end[position])
-    inside &= parent[sibling] == home[position]
+    sibling = np.flatnonzero(np.isin(parent, home) & np.isin(thread, thread[first]) & is_range)
+    process, begin, stop = (nodes[c].to_numpy()[sibling] for c in ("process_index", "start_ns", "end_ns"))
+    position = layering.covering(process, begin, found["process_index"].to_numpy(), start, end)
+    inside = (position >= 0) & (stop <= end[position]) & (parent[sibling] == home[position])
+    inside &= thread[sibling] == thread[first][position]
     parent[sibling[inside]] = len(nodes) + position[inside]
     nodes, strings = with_new_nodes(
         draft.trace, draft.names, nodes.assign(parent_id=parent), found, home, draft.strings

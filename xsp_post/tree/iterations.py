@@ -49,7 +49,10 @@ def number_iterations(
             of_top[top] = meanwhile
             of_node = np.where(of_node >= 0, of_node, layering.inherit(of_top, parent))
     nodes = nodes.assign(iteration_index=of_node)
-    activities["iteration_index"] = _iteration_of_activities(trace, activities, of_node, process, start, end, models)
+    own_threads = nodes["thread_index"].to_numpy()[models]
+    activities["iteration_index"] = _iteration_of_activities(
+        trace, activities, of_node, process, start, end, models, own_threads
+    )
 
     frame = pd.DataFrame(
         {
@@ -76,6 +79,7 @@ def _iteration_of_activities(
     start: np.ndarray,
     end: np.ndarray,
     models: np.ndarray,
+    own_threads: np.ndarray,
 ) -> np.ndarray:
     node = activities["node_id"].to_numpy()
     result = of_node[node].copy()
@@ -87,10 +91,13 @@ def _iteration_of_activities(
         launch_id = activities["launch_id"].to_numpy()
         missing = np.flatnonzero((result < 0) & (launch_id >= 0))
         if len(missing):
-            at = trace.launches["start_ns"].to_numpy()[launch_id[missing]]
-            result[missing] = layering.covering(
+            at, thread = (trace.launches[c].to_numpy()[launch_id[missing]] for c in ("start_ns", "thread_index"))
+            found = layering.covering(
                 activities["process_index"].to_numpy()[missing], at, process[models], start[models], end[models]
             )
+            # a thread with executions of its own works for no other thread's
+            is_other = np.isin(thread, own_threads) & (np.append(own_threads, -1)[found] != thread)
+            result[missing] = np.where(is_other, -1, found)
     return result
 
 

@@ -24,6 +24,7 @@ from xsp_post.tree.executions import OUTERMOST, SEQUENCE
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
+from xsp_post.tree.structure.constants import DEFAULTS
 
 if TYPE_CHECKING:
     from xsp_post.tree.structure import Inference
@@ -51,7 +52,7 @@ def outside_ranges(draft: Draft) -> Draft:
 
     Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
     """
-    nodes, activities = draft.nodes, draft.activities
+    nodes, activities, chosen = draft.nodes, draft.activities, draft.levels.chosen
     # between hooks, or in a turn of ranges: not inside a range, but their place is known
     has_place = np.isin(draft.column("kind"), (int(NodeKind.HOOK_PAIR), int(NodeKind.INFERRED)))
     outside = (activities["attribution"].to_numpy() == int(Attribution.NONE)) & ~has_place[draft.node]
@@ -59,7 +60,6 @@ def outside_ranges(draft: Draft) -> Draft:
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
-    chosen = draft.levels.chosen
     if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
         operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
     elif not (draft.column("level") == int(Level.MODEL)).any():
@@ -75,6 +75,10 @@ def outside_ranges(draft: Draft) -> Draft:
     if not len(found.nodes):
         return draft.said("", found.findings)
     _named(draft, found, rows, operators)
+    if chosen is not None and chosen.rule != SEQUENCE and chosen.coverage_ratio >= DEFAULTS.least_coverage:
+        rest = found.nodes["level"] == "MODEL"  # beside executions that ranges mark it is none
+        found.nodes.loc[rest, "level"] = "APPLICATION"
+        found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
     draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
 
@@ -197,8 +201,6 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray) -> bool:
 
 def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
     """Whether ranges hold nearly all device time, and enough launches each for a call of a program."""
-    from xsp_post.tree.structure.constants import DEFAULTS
-
     inside = forest_of(draft.column("parent_id")).outermost_around(opened)[draft.node]
     length, works = draft.length(), draft.works() & (inside >= 0)
     least = np.bincount(inside[works], minlength=len(opened))[opened].min()
@@ -209,7 +211,7 @@ def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
 def _unmarked_models(draft: Draft) -> np.ndarray:
     """Which nodes may hold several passes: ranges that are executions by their place alone. bool per node."""
     chosen = draft.levels.chosen
-    if chosen is None or chosen.rule != OUTERMOST:
+    if chosen is None or chosen.rule != OUTERMOST or chosen.recurs:
         return np.zeros(len(draft.nodes), bool)
     # what holds the backward work is a step, not several passes
     step = forest_of(draft.column("parent_id")).around(draft.names.node_is("phase", "backward", "optimizer"))
@@ -308,8 +310,6 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
     if not is_open.any():
         return np.full(count, -1, np.int64)
-    from xsp_post.tree.structure.constants import DEFAULTS
-
     inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
     is_open &= inside_count >= DEFAULTS.fewest_launches
     # the phases of a step rather than the step
