@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,7 @@ from xsp_post import __version__
 from xsp_post.agents import answers
 from xsp_post.agents.folder import Folder, part_options
 from xsp_post.base.errors import ToolError
+from xsp_post.model.results import Results
 
 INSTRUCTIONS = (
     "Profiles of GPU programs (NVIDIA Nsight, PyTorch), read offline. Begin with `sources`, then `summary` of a "
@@ -44,63 +47,49 @@ def make_server(root: Path) -> Any:
         """List the captures and stores that can be asked about, by their path in the folder."""
         return answers.answer("sources", "", lambda: (None, folder.sources()), folder.root)
 
+    def ask(name: str, source: str, make: Callable[[Results], answers.Answer], *part: int) -> str:
+        """``part``: execution, begin and end of what is asked about; each below 0 where it is not said."""
+
+        def made() -> tuple[Results, answers.Answer]:
+            results = folder.results(source, part_options(*part))
+            return results, make(results)
+
+        return answers.answer(name, source, made, folder.root)
+
     @tool
     def summary(source: str, iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> str:
         """What was recorded, what limits it, its numbers with count and interval, its heaviest layers and kernels."""
-        return _ask(folder, "summary", source, answers.summary, (iteration, from_ns, until_ns))
+        return ask("summary", source, answers.summary, iteration, from_ns, until_ns)
 
     @tool
     def why(source: str, layer: str = "", iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> str:
         """Why the device waited: the limit, the causes of idle time, what to do next. layer: regular expression."""
-        return _ask(folder, "why", source, lambda results: answers.why(results, layer), (iteration, from_ns, until_ns))
+        return ask("why", source, partial(answers.why, layer=layer), iteration, from_ns, until_ns)
 
     @tool
     def what_if(
-        source: str,
-        changes: list[str],
-        capture_id: int = -1,
-        iteration: int = -1,
-        from_ns: int = -1,
+        source: str, changes: list[str], capture_id: int = -1, iteration: int = -1, from_ns: int = -1,
         until_ns: int = -1,
-    ) -> str:
+    ) -> str:  # fmt: skip
         """Predict an execution under changes, e.g. ["kernel:.*sgemm.*=0.5x", "launch=graph"]; or say why not."""
-        chosen = None if capture_id < 0 else capture_id
-        return _ask(
-            folder,
-            "what_if",
-            source,
-            lambda results: answers.what_if(results, changes, chosen),
-            (iteration, from_ns, until_ns),
-        )
+        predict = partial(answers.what_if, changes=changes, capture_id=None if capture_id < 0 else capture_id)
+        return ask("what_if", source, predict, iteration, from_ns, until_ns)
 
     @tool
     def tree(
         source: str, depth: int = 4, top: int = 8, iteration: int = -1, from_ns: int = -1, until_ns: int = -1
     ) -> str:
         """The model → layer → kernel tree, heaviest first; repeats are folded."""
-        return _ask(
-            folder, "tree", source, lambda results: answers.tree(results, depth, top), (iteration, from_ns, until_ns)
-        )
+        return ask("tree", source, partial(answers.tree, depth=depth, top=top), iteration, from_ns, until_ns)
 
     @tool
     def table(
-        source: str,
-        name: str,
-        columns: list[str] | None = None,
-        top: int = 20,
-        sort: str = "",
-        iteration: int = -1,
-        from_ns: int = -1,
-        until_ns: int = -1,
-    ) -> str:
+        source: str, name: str, columns: list[str] | None = None, top: int = 20, sort: str = "", iteration: int = -1,
+        from_ns: int = -1, until_ns: int = -1,
+    ) -> str:  # fmt: skip
         """Rows of one table (A1 … A15, kernels, layers, idle_causes, findings …). sort: column, largest first."""
-        return _ask(
-            folder,
-            "table",
-            source,
-            lambda results: answers.table(results, name, columns or (), top, sort),
-            (iteration, from_ns, until_ns),
-        )
+        rows = partial(answers.table, name=name, columns=columns or (), top=top, sort=sort)
+        return ask("table", source, rows, iteration, from_ns, until_ns)
 
     @tool
     def compare(base: str, other: str, top: int = 6) -> str:
@@ -113,16 +102,6 @@ def make_server(root: Path) -> Any:
         return answers.answer("compare", f"{base} → {other}", make, folder.root)
 
     return server
-
-
-def _ask(folder: Folder, name: str, source: str, ask: Any, part: tuple[int, int, int]) -> str:
-    """``part``: execution, begin and end of what is asked about; each below 0 where it is not said."""
-
-    def make() -> tuple[Any, Any]:
-        results = folder.results(source, part_options(*part))
-        return results, ask(results)
-
-    return answers.answer(name, source, make, folder.root)
 
 
 def serve(root: Path) -> None:

@@ -27,22 +27,9 @@ CONFIDENCE = 0.95
 FloatArray = npt.NDArray[np.float64]
 
 SUMMARY_COLUMNS = (
-    "count",
-    "trimmed_mean",
-    "mean",
-    "min",
-    "q25",
-    "median",
-    "q75",
-    "max",
-    "std",
-    "standard_error",
-    "degrees_of_freedom",
-    "ci_low",
-    "ci_high",
-    "kept_min",
-    "kept_max",
-)
+    "count", "trimmed_mean", "mean", "min", "q25", "median", "q75", "max", "std", "standard_error",
+    "degrees_of_freedom", "ci_low", "ci_high", "kept_min", "kept_max",
+)  # fmt: skip
 
 
 def trim_count(n: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> npt.NDArray[np.int64]:

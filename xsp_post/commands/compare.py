@@ -19,15 +19,9 @@ if TYPE_CHECKING:
     from xsp_post.model.results import Analysis
 
 _TABLES = (
-    "compare_summary",
-    "compare_totals",
-    "compare_causes",
-    "compare_names",
-    "compare_cases",
-    "compare_models",
-    "compare_layers",
-    "compare_kernels",
-)
+    "compare_summary", "compare_totals", "compare_causes", "compare_names", "compare_cases", "compare_models",
+    "compare_layers", "compare_kernels",
+)  # fmt: skip
 
 
 @with_options(TREE, PART)

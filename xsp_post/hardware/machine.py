@@ -11,21 +11,13 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-_FIELDS = (
-    "index",
-    "name",
-    "driver_version",
-    "memory.total",
-    "clocks.sm",
-    "clocks.mem",
-    "clocks.max.sm",
-    "temperature.gpu",
-    "power.draw",
-    "persistence_mode",
-    "mig.mode.current",
-)
-_MEBI = 1 << 20
+_FIELDS = (  # of nvidia-smi, in the order of `Gpu`, and the factor to its unit; 0: a text
+    ("index", 1), ("name", 0), ("driver_version", 0), ("memory.total", 1 << 20), ("clocks.sm", 1_000_000),
+    ("clocks.mem", 1_000_000), ("clocks.max.sm", 1_000_000), ("temperature.gpu", 1.0), ("power.draw", 1.0),
+    ("persistence_mode", 0), ("mig.mode.current", 0),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -52,7 +44,7 @@ def gpus() -> list[Gpu]:
         return []
     try:
         done = subprocess.run(
-            [program, f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"],
+            [program, f"--query-gpu={','.join(name for name, _ in _FIELDS)}", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             errors="replace",
@@ -63,36 +55,20 @@ def gpus() -> list[Gpu]:
     except (OSError, subprocess.TimeoutExpired):
         return []
     rows = [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines()]
-    return [_gpu(row) for row in rows if len(row) == len(_FIELDS)]
+    return [
+        Gpu(*(_value(text, factor) for text, (_, factor) in zip(row, _FIELDS)))
+        for row in rows if len(row) == len(_FIELDS)
+    ]  # fmt: skip
 
 
-def _gpu(row: list[str]) -> Gpu:
-    values = dict(zip(_FIELDS, row))
-    return Gpu(
-        index=int(_number(values["index"])),
-        name=values["name"],
-        driver_version=values["driver_version"],
-        memory_bytes=_scaled(values["memory.total"], _MEBI),
-        sm_clock_hz=_scaled(values["clocks.sm"], 1_000_000),
-        memory_clock_hz=_scaled(values["clocks.mem"], 1_000_000),
-        max_sm_clock_hz=_scaled(values["clocks.max.sm"], 1_000_000),
-        temperature_celsius=_number(values["temperature.gpu"]),
-        power_watts=_number(values["power.draw"]),
-        persistence_mode=values["persistence_mode"],
-        mig_mode=values["mig.mode.current"],
-    )
-
-
-def _number(text: str) -> float:
+def _value(text: str, factor: float) -> Any:
+    """In the unit of the factor, whole where that is; −1 for "[N/A]" and the like."""
+    if not factor:
+        return text
     try:
-        return float(text)
-    except ValueError:  # "[N/A]", "[Not Supported]"
-        return -1.0
-
-
-def _scaled(text: str, factor: int) -> int:
-    value = _number(text)
-    return -1 if value < 0 else int(value * factor)
+        return type(factor)(float(text) * factor)
+    except ValueError:
+        return type(factor)(-1)
 
 
 def cpu_name() -> str:

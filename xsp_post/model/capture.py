@@ -39,27 +39,12 @@ SOURCE_ROLES = ("export", "report", "trace", "spans")
 
 # Captures that differ in one of these are not of one workload (batch size is compared by who merges).
 _LIKE_SETTINGS = (
-    "model",
-    "device",
-    "dtype",
-    "mode",
-    "input_shape",
-    "is_compiled",
-    "seed",
-    "warmup_count",
-    "iteration_count",
-    "layer_depth",
-    "layer_kinds",
-    "model_file_sha256",
-)
+    "model", "device", "dtype", "mode", "input_shape", "is_compiled", "seed", "warmup_count", "iteration_count",
+    "layer_depth", "layer_kinds", "model_file_sha256",
+)  # fmt: skip
 _LIKE_ENVIRONMENT = (
-    "torch_version",
-    "cuda_version",
-    "device_name",
-    "driver_version",
-    "python_version",
-    "thread_count",
-)
+    "torch_version", "cuda_version", "device_name", "driver_version", "python_version", "thread_count",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -12,27 +12,14 @@ from xsp_post.base.findings import Finding
 DURATION = "gpu__time_duration.sum"  # of a kernel under the profiler; never a latency
 
 # Quantity → unit. `kernel_metrics.metric_name` of ours; every other name there is the tool's own.
-QUANTITIES: dict[str, str] = {
-    "flop": "flop",
-    "flop_fp64": "flop",
-    "flop_fp32": "flop",
-    "flop_fp16": "flop",
-    "flop_tensor": "flop",
-    "dram_bytes": "B",
-    "dram_read_bytes": "B",
-    "dram_write_bytes": "B",
-    "l2_bytes": "B",
-    "occupancy_ratio": "1",
-    "theoretical_occupancy_ratio": "1",
-    "tensor_active_ratio": "1",
-    "compute_speed_ratio": "1",
-    "memory_speed_ratio": "1",
-    "counted_duration_ns": "ns",
-    "peak_fp64_flop_per_s": "flop/s",
-    "peak_fp32_flop_per_s": "flop/s",
-    "peak_fp16_flop_per_s": "flop/s",
-    "peak_dram_bytes_per_s": "B/s",
-}
+_BY_UNIT = {
+    "flop": "flop flop_fp64 flop_fp32 flop_fp16 flop_tensor",
+    "B": "dram_bytes dram_read_bytes dram_write_bytes l2_bytes",
+    "1": "occupancy_ratio theoretical_occupancy_ratio tensor_active_ratio compute_speed_ratio memory_speed_ratio",
+    "ns": "counted_duration_ns", "flop/s": "peak_fp64_flop_per_s peak_fp32_flop_per_s peak_fp16_flop_per_s",
+    "B/s": "peak_dram_bytes_per_s",
+}  # fmt: skip
+QUANTITIES: dict[str, str] = {name: unit for unit, names in _BY_UNIT.items() for name in names.split()}
 
 
 # How the source of a kernel's tensor flop begins where its tensor work was integer: that is not counted as flop.

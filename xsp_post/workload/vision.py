@@ -81,17 +81,7 @@ class MobileNetV1(nn.Sequential):
     def __init__(self, class_count: int = 1000) -> None:
         super().__init__()
         self.add_module("stem", _convolution(3, 32, kernel=3, stride=2))
-        plan = [
-            (64, 1),
-            (128, 2),
-            (128, 1),
-            (256, 2),
-            (256, 1),
-            (512, 2),
-            *[(512, 1)] * 5,
-            (1024, 2),
-            (1024, 1),
-        ]
+        plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
         channels = 32
         for index, (width, stride) in enumerate(plan, start=1):
             depthwise = _convolution(channels, channels, kernel=3, stride=stride, groups=channels)

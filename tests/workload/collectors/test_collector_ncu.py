@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 
-from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.errors import ToolError
 from xsp_post.counters.quantities import is_input, quantities
 from xsp_post.model import capture
 from xsp_post.model.capture import CapturePlan, Workload
@@ -205,13 +205,6 @@ esac
     tool.chmod(0o755)
     monkeypatch.setenv("XSP_NCU", str(tool))
     assert NcuCollector().collect(plan(tmp_path)).status == "done"
-
-
-def test_the_cpu_has_no_counters(fake, tmp_path: Path) -> None:
-    fake()
-    with pytest.raises(UsageError) as caught:
-        NcuCollector().collect(plan(tmp_path, device="cpu"))
-    assert caught.value.code == "ncu-needs-gpu"
 
 
 def test_what_doctor_learns(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,6 +25,7 @@ import xsp_post
 from xsp_post.base import children, errors, stops
 from xsp_post.base.errors import ToolError, XspPostError
 from xsp_post.hardware import machine
+from xsp_post.hardware.tools import Tool
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload, read_json
 from xsp_post.model.levels import RUN_MODEL
 
@@ -187,11 +188,20 @@ def conclude(capture: Capture, ended: Ended, files: Mapping[str, str], *, is_exi
     return capture
 
 
-def fail(capture: Capture, error: XspPostError) -> XspPostError:
+def fail(capture: Capture, message: str, code: str, hint: str = "") -> ToolError:
     """The error to raise, after the capture was saved as failed with it."""
+    error = ToolError(message, code=code, hint=hint)
     capture.status, capture.message = FAILED, error.message
     capture.save()
     return error
+
+
+def tool_availability(name: str, tool: Tool | None, gives: str, remedy: str, note: str = "") -> Availability:
+    """Availability of a collector that is a command line tool."""
+    if tool is None or not tool.version:
+        found = f"{name} was not found" if tool is None else f"{tool.path} does not answer --version"
+        return Availability(name, False, "", found, gives, remedy)
+    return Availability(name, True, tool.version, f"{tool.path}{note}", gives, "")
 
 
 def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPostError | None:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.errors import ToolError
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
@@ -31,6 +31,7 @@ from xsp_post.workload.collectors.base import (
     fail,
     last_lines,
     run_child,
+    tool_availability,
 )
 from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
 
@@ -100,13 +101,8 @@ class NcuCollector:
     name = "ncu"
 
     def check(self) -> Availability:
-        tool = tools.find_ncu()
-        if tool is None:
-            return Availability(self.name, False, "", "ncu was not found", _GIVES, _REMEDY)
-        if not tool.version:
-            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
         limited = "; the driver lets only administrators read counters" if is_restricted() else ""
-        return Availability(self.name, True, tool.version, f"{tool.path}{limited}", _GIVES, "")
+        return tool_availability(self.name, tools.find_ncu(), _GIVES, _REMEDY, limited)
 
     def metric_sets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The sets to record one capture each of, and those left out: ncu lists none of their metrics here."""
@@ -129,14 +125,6 @@ class NcuCollector:
             tool_flags=flags, clock_control=CLOCK_CONTROL, cache_control=CACHE_CONTROL, replay_mode=REPLAY_MODE,
             counted_iteration_count=1,
         )  # fmt: skip
-        if plan.workload.device != "cuda":
-            raise fail(
-                capture,
-                UsageError(
-                    f"The capture {plan.name} asks for hardware counters on {plan.workload.device}.",
-                    code="ncu-needs-gpu",
-                ),
-            )
         ended = _profile(tool, flags, plan)
         if _said(plan.directory, _NO_KERNELS) and not ended.is_timed_out and "--nvtx-include" in flags:
             # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
@@ -228,30 +216,15 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
     """ToolError, the capture saved as failed, unless ncu left a report."""
     folder = capture.directory
     if _said(folder, _NO_PERMISSION):
-        raise fail(
-            capture,
-            ToolError(
-                f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM).",
-                code="ncu-permission",
-            ),
-        )
+        message = f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM)."
+        raise fail(capture, message, "ncu-permission")
     if report.is_file() and report.stat().st_size > 0:
         if ended.returncode != 0:
             capture.message = f"ncu ended with {ended.returncode}; its report was written and is used"
         return
     if _said(folder, _NO_KERNELS):
-        raise fail(
-            capture,
-            ToolError(
-                f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}", code="ncu-no-kernels"
-            ),
-        )
+        message = f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}"
+        raise fail(capture, message, "ncu-no-kernels")
     if (folder / "facts.json").is_file():
-        raise fail(
-            capture,
-            ToolError(
-                f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
-                f"{last_lines(folder)}",
-                code="ncu-no-report",
-            ),
-        )
+        message = f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
+        raise fail(capture, f"{message}{last_lines(folder)}", "ncu-no-report")

@@ -22,6 +22,7 @@ from xsp_post.workload.collectors.base import (
     fail,
     last_lines,
     run_child,
+    tool_availability,
 )
 from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
 
@@ -67,12 +68,7 @@ class NsysCollector:
     name = "nsys"
 
     def check(self) -> Availability:
-        tool = tools.find_nsys()
-        if tool is None:
-            return Availability(self.name, False, "", "nsys was not found", _GIVES, _REMEDY)
-        if not tool.version:
-            return Availability(self.name, False, "", f"{tool.path} does not answer --version", _GIVES, _REMEDY)
-        return Availability(self.name, True, tool.version, str(tool.path), _GIVES, "")
+        return tool_availability(self.name, tools.find_nsys(), _GIVES, _REMEDY)
 
     def shares_process(self, device: str) -> bool:
         return False  # attached to the whole process
@@ -129,16 +125,12 @@ def _require_report(capture: Capture, returncode: int) -> None:
     if (folder / "report.qdstrm").is_file():
         raise fail(
             capture,
-            ToolError(
-                f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
-                "missing, as in the collector-only copy inside Nsight Compute.",
-                code="nsys-no-importer",
-            ),
+            f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
+            "missing, as in the collector-only copy inside Nsight Compute.",
+            "nsys-no-importer",
         )
-    raise fail(capture, ToolError(
-        f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}",
-        code="nsys-no-report", hint=_remedy(folder) or "Try --collector torch, and run xsp-post doctor.",
-    ))  # fmt: skip
+    message = f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}"
+    raise fail(capture, message, "nsys-no-report", _remedy(folder))
 
 
 def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
@@ -154,10 +146,10 @@ def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
     if export.is_file() and export.stat().st_size > 0 and not ended.is_timed_out:
         return
     how = "did not end in time" if ended.is_timed_out else f"ended with {ended.returncode} and wrote nothing"
-    raise fail(capture, ToolError(
-        f"nsys export of {capture.directory / REPORT} {how}.{last_lines(capture.directory)}",
-        code="nsys-export", hint=_remedy(capture.directory) or "Export it by hand: nsys export --type sqlite …",
-    ))  # fmt: skip
+    raise fail(
+        capture, f"nsys export of {capture.directory / REPORT} {how}.{last_lines(capture.directory)}", "nsys-export",
+        _remedy(capture.directory),
+    )  # fmt: skip
 
 
 def _remedy(folder: Path) -> str:
