@@ -12,6 +12,7 @@ import pytest
 from helpers import called as xsp
 
 from xsp_post.base.errors import UsageError
+from xsp_post.ingest.side_files.plain_pickle import read_plain
 from xsp_post.workload.recording import next_name, split_command
 
 pytest.importorskip("torch")
@@ -53,6 +54,37 @@ def test_a_training_loop_is_recorded_and_compared_with_its_last_recording(progra
     assert second.returncode == 0, second.stderr
     assert (tmp_path / "finished").exists() and (tmp_path / "xsp-recordings/train.2.more-rate.xsp.sqlite").is_file()
     assert "Since xsp-recordings/train.1.xsp.sqlite" in second.stdout
+
+
+COMPILED = """
+    import torch, torch.cuda._graph_annotations as graphs
+    from torch import nn
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+        def forward(self, x):
+            return x + self.down(self.up(x).relu())
+    graphs._kernel_annotations[1 << 32].append({"name": "attention"})
+    net = torch.compile(nn.Sequential(Block(), Block()))
+    for step in range(9):
+        net(torch.randn(4, 8))
+"""
+
+
+def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path):
+    """Its own hooks must not break the graph; equal blocks are told apart; annotations of graphs are written, too."""
+    (tmp_path / "net.py").write_text(textwrap.dedent(COMPILED))
+    done = xsp("record", "--steps", "3", "--", sys.executable, "net.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    beside = tmp_path / "xsp-recordings/net.1.recording"
+    assert list((beside / "trace_torch_trace").glob("dedicated_log_torch_trace_*.log"))
+    assert read_plain((beside / "trace.annotations.pkl").read_bytes()) == {1 << 32: [{"name": "attention"}]}
+    with sqlite3.connect(tmp_path / "xsp-recordings/net.1.xsp.sqlite") as store:
+        names = {name for (name,) in store.execute("SELECT DISTINCT name FROM nodes")}
+        regions = store.execute("SELECT COUNT(DISTINCT name) FROM nodes WHERE name LIKE 'Torch-Compiled%'").fetchone()
+    assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
+    assert regions == (1,)
 
 
 @pytest.mark.parametrize(

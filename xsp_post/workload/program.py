@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import runpy
 import sys
 import threading
@@ -23,7 +24,7 @@ import torch
 from xsp_post.workload.ranges import ranges
 from xsp_post.workload.recorder import profile, write_trace
 
-TRACE, SUMMARY = "trace.json.gz", "summary.json"
+TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
 
 
 class Watch:
@@ -62,6 +63,8 @@ class Watch:
         (self._output / SUMMARY).write_text(json.dumps(summary), encoding="utf-8")
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
+        if torch.compiler.is_compiling():  # a call that is traced, not made: what follows would break its graph
+            return
         if self._thread is None:
             self._thread = threading.get_ident()
         if threading.get_ident() != self._thread:
@@ -71,6 +74,8 @@ class Watch:
             self._step()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if torch.compiler.is_compiling():
+            return
         if threading.get_ident() != self._thread or not self._depth:
             return
         self._depth -= 1
@@ -105,10 +110,22 @@ class Watch:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self._profiler.stop()
+        annotations = _graph_annotations()
+        if annotations:
+            name = TRACE if self._settings["profiler"] == "torch" else REPORT
+            (self._output / f"{name.partition('.')[0]}.annotations.pkl").write_bytes(pickle.dumps(annotations))
         if self._settings["profiler"] == "torch":
             part = self._output / "trace.json"
             self._profiler.export_chrome_trace(str(part))
             write_trace([part], self._output / TRACE)
+
+
+def _graph_annotations() -> dict[int, list[Any]]:
+    """What the program named the nodes of its CUDA graphs by (`mark_kernels`); nothing where torch cannot say it."""
+    for name in ("torch.cuda.graph_annotations", "torch.cuda._graph_annotations"):
+        if name in sys.modules:
+            return dict(sys.modules[name].get_kernel_annotations())
+    return {}
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

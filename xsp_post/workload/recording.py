@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -18,6 +19,7 @@ import xsp_post
 from xsp_post.base import children
 from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.hardware import machine, tools
+from xsp_post.ingest.json_text import head
 from xsp_post.workload.collectors.nsys import profile_flags
 
 TRACE, SUMMARY = "trace.json.gz", "summary.json"  # what `workload.program` leaves
@@ -83,8 +85,11 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
         assert tool is not None  # `_profiler` found it
         flags = [flag for flag in profile_flags(tool, True) if python or not flag.startswith("--capture-range")]
         command = [str(tool.path), "profile", *flags, f"--output={report.with_suffix('')}", *command]
-    code = _run(command)
     capture = report if profiler == "nsys" else folder / TRACE
+    told = folder / f"{capture.name.partition('.')[0]}_torch_trace"
+    code = _run(command, _compiler_settings(told) if python else {})
+    if told.is_dir() and not any("inductor_provenance" in head(log, 1 << 24) for log in told.iterdir()):
+        shutil.rmtree(told)  # nothing was compiled
     if not capture.is_file():
         raise _nothing_recorded(code, folder, wanted)
     return Recorded(capture, code, *_step_times(folder))
@@ -124,11 +129,20 @@ def _profiler(collector: str, is_python: bool) -> str:
     return collector
 
 
-def _run(command: list[str]) -> int:
+def _compiler_settings(folder: Path) -> dict[str, str]:
+    """By which torch writes into ``folder`` what its compiler makes, if it compiles: found beside the capture by the
+    folder's name. None where the program has a folder of its own for that."""
+    if "TORCH_TRACE" in os.environ:
+        return {}
+    return {"TORCH_TRACE": str(folder.resolve()), "INDUCTOR_PROVENANCE": "1",
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES": "1", "TORCHINDUCTOR_CPP_ENABLE_KERNEL_PROFILE": "1"}  # fmt: skip
+
+
+def _run(command: list[str], settings: dict[str, str]) -> int:
     """The exit code of the program, which has our stdin and terminal, and its stdout on our stderr."""
     package = str(Path(xsp_post.__file__).resolve().parent.parent)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), package])
-    environment = {**os.environ, "PYTHONPATH": path}
+    environment = {**settings, **os.environ, "PYTHONPATH": path}
     environment.setdefault("KINETO_LOG_LEVEL", "5")
     try:
         with subprocess.Popen(command, env=environment, stdout=2, preexec_fn=children.end_with_parent()) as process:

@@ -101,8 +101,6 @@ def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:
 def _amounts(tree: Tree, places: pd.DataFrame, of_activity: np.ndarray) -> dict[str, np.ndarray]:
     """What ran on each device of a process, and how long its GPU was busy in which window."""
     activities, count = tree.activities, len(places)
-    if len(activities) and (of_activity == of_activity[0]).all():
-        return _amounts_of_one(tree, count, int(of_activity[0]))
     start, end, kind = (activities[c].to_numpy() for c in ("start_ns", "end_ns", "kind"))
     result: dict[str, np.ndarray] = {"device_ns": sums_per_node(of_activity, end - start, count)}
     for part, kinds in DEVICE_PARTS.items():
@@ -117,23 +115,5 @@ def _amounts(tree: Tree, places: pd.DataFrame, of_activity: np.ndarray) -> dict[
     np.maximum.at(last, of_activity, end)
     result["first_start_ns"], result["last_end_ns"] = np.where(last < 0, -1, first), last
     root = tree.nodes.iloc[0]
-    result["duration_ns"] = np.full(count, int(root["end_ns"] - root["start_ns"]), np.int64)
-    return result
-
-
-def _amounts_of_one(tree: Tree, count: int, place: int) -> dict[str, np.ndarray]:
-    """The same where one process used one device: the root has summed it up already."""
-    root, activities = tree.nodes.iloc[0], tree.activities
-    columns = ["device_ns", *(f"{part}_{unit}" for part in DEVICE_PARTS for unit in ("count", "ns")), "busy_ns"]
-    result = {column: np.zeros(count, np.int64) for column in [*columns, "own_busy_ns"]}
-    for column in columns:
-        result[column][place] = int(root[column])
-    result["own_busy_ns"][place] = int(root["busy_ns"])
-    for column, value in (
-        ("first_start_ns", activities["start_ns"].to_numpy().min()),
-        ("last_end_ns", activities["end_ns"].to_numpy().max()),
-    ):
-        result[column] = np.full(count, -1, np.int64)
-        result[column][place] = value
     result["duration_ns"] = np.full(count, int(root["end_ns"] - root["start_ns"]), np.int64)
     return result
