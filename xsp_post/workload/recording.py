@@ -19,7 +19,6 @@ import xsp_post
 from xsp_post.base import children
 from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.hardware import machine, tools
-from xsp_post.ingest.json_text import head
 from xsp_post.workload.collectors.nsys import profile_flags
 
 TRACE, SUMMARY = "trace.json.gz", "summary.json"  # what `workload.program` leaves
@@ -88,7 +87,7 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
     capture = report if profiler == "nsys" else folder / TRACE
     told = folder / f"{capture.name.partition('.')[0]}_torch_trace"
     code = _run(command, _compiler_settings(told) if python else {})
-    if told.is_dir() and not any("inductor_provenance" in head(log, 1 << 24) for log in told.iterdir()):
+    if told.is_dir() and not any(b"inductor_provenance" in log.read_bytes() for log in told.iterdir()):
         shutil.rmtree(told)  # nothing was compiled
     if not capture.is_file():
         raise _nothing_recorded(code, folder, wanted)
