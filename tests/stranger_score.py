@@ -61,10 +61,13 @@ def judge(program: Program, path: Path) -> dict[str, Answer]:
         call = np.where(number >= 0, execution * 100_000 + number, -1)
         by_number = best(np.where(execution >= 0, call, number), accepted)
         answers["layers"] = max(by_node, by_number, key=lambda one: (one.points, one.share))
-    if program.warmups and len(iterations):
-        said = iterations.sort_values("start_ns")["is_warmup"].to_numpy(bool)
-        true = np.isin(np.arange(len(said)), list(program.warmups))
-        answers["warm-up"] = Answer(float((said == true).mean()), 1, 1)
+    flags = iterations.set_index("iteration_index")["is_warmup"]
+    if program.warmups and len(flags) and answers and answers["executions"].verdict == "right":
+        said = pd.Series(execution[execution >= 0]).map(flags).to_numpy(bool)
+        true = truth[program.executions[0]].to_numpy()[execution >= 0]
+        judged = true >= 0
+        is_right = said[judged] == np.isin(true[judged], list(program.warmups))
+        answers["warm-up"] = Answer(float(is_right.mean()), 1, 1) if judged.any() else Answer(float("nan"), 0, 0)
     return answers
 
 

@@ -56,7 +56,7 @@ class Machine:
         self.labels: dict[str, int] = {}
         self.free: dict[int, int] = defaultdict(int)
         self.queues: dict[int, deque[int]] = defaultdict(deque)
-        self.correlation = self.groups = 0
+        self.correlation, self.groups = 0, 1_000_000 * self.pid
         self.threads: dict[int, Thread] = {}
 
     def spread(self, ns: float) -> int:
