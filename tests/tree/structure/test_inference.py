@@ -227,6 +227,10 @@ def test_parts_of_a_batch_are_one_step_up_to_the_update(parts):
     threads = np.tile(np.append(np.tile(np.repeat([0, 1], [len(forward), len(backward)]), parts), [0, 0, 0]), 4)
     found = infer(launch_frame(symbols, thread_index=threads), names).iterations
     assert found["launch_count"].tolist() == [parts * len(part) + 3] * 4
+    ends = np.cumsum(found["launch_count"])
+    stay = rng.random(len(symbols)) >= 0.03  # launches whose rows were lost
+    found = infer(launch_frame(symbols[stay]), names).iterations
+    assert found["end_launch"].tolist() == np.cumsum(stay)[ends - 1].tolist()
 
 
 def test_kernels_that_ranges_account_for_get_no_inferred_node():

@@ -20,6 +20,7 @@ from xsp_post.tree.structure.labels import (
     EMBEDDING,
     Traits,
     attentions,
+    does_layer_work,
     has_gradients,
     is_all_gradients,
     is_network,
@@ -29,6 +30,7 @@ from xsp_post.tree.structure.labels import (
 )
 
 _MOST_PARTS = 6
+_MOST_ODD = 0.1  # of a turn, by which others may be longer or shorter
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
@@ -222,10 +224,12 @@ def find_executions(
     rows = np.flatnonzero(is_turn)
     rows = rows[np.argsort(loops.turn_start[rows], kind="stable")]
     layers = _layer_loops(structure, is_turn, constants)
-    if not len(rows):
-        return _one_execution(structure, layers, n, constants)
     starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
-    starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
+    if len(rows):
+        starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
+    starts, ends, series = _up_to_updates(starts, ends, series, traits)
+    if not len(starts):
+        return _one_execution(structure, layers, n, constants)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, constants)
     found = _with_others(structure, starts, ends, series, layers, symbols, constants)
     return _classified(*found, symbols, n)
@@ -405,6 +409,29 @@ def _moved(
     starts, ends = np.concatenate([starts[opens], begin]), np.concatenate([begin[opens], stop])
     some = ends - starts >= 0.1 * size
     return starts[some], ends[some]
+
+
+def _up_to_updates(
+    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, traits: Traits
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
+    many launches as the others."""
+    update = np.flatnonzero(traits.is_optimiser)
+    works = np.cumsum(does_layer_work(traits, np.arange(len(traits.family))))
+    last = update[np.flatnonzero(np.diff(works[update], append=works[-1] + 1))] if len(update) else update
+    if len(last) < 3:
+        return starts, ends, series
+    size = int(np.median(np.diff(last)))
+    # what follows an update up to the end of a turn
+    after = int(np.median(np.append(ends, len(works))[np.searchsorted(ends, last, side="right")] - last))
+    cut = last + (after if after <= _MOST_ODD * size else 1)
+    is_even = np.abs(np.diff(last) - size) <= _MOST_ODD * size
+    held = np.searchsorted(last, ends) - np.searchsorted(last, starts)
+    if not is_even.all() or (len(held) > 1 and np.median(held) > 1):
+        return starts, ends, series
+    first = max(int(cut[0]) - size, 0) if cut[0] > (1 + _MOST_ODD) * size else 0
+    kind = int(series[np.argmax(ends - starts)]) if len(series) else 0
+    return np.append(first, cut[:-1]), np.minimum(cut, len(works)), np.full(len(cut), kind)
 
 
 def _with_odd_firsts(
