@@ -14,6 +14,7 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
 3  large tables have bases, and columns that are differences to others (one without is read as well); only
    kernel_metrics has an index; platforms: languages and frameworks that a capture shows (one without is read as well);
    stretches: where in a large table which times are (without it all is read);
+   execution_candidates have likeness, cost and confidence (one without is read as well);
    memory_operations say their layer (where they do not, that of their range is taken); kernels have source_line
 """
 

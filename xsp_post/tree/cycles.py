@@ -12,6 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.tree.structure.hashes import Hashed
+
 FEWEST_TURNS = 3
 _FEWEST_NAMES = 2
 # Turns that must have the order of the most frequent one.
@@ -46,29 +48,21 @@ def find_cycle(
 ) -> Cycle | None:
     """The cycle of siblings that covers most device time, None where no turn repeats. All arrays are per span but
     for the total; ``taken`` says which spans may belong to a turn."""
-    best: Cycle | None = None
-    best_ns = 0
-    for rows in _sibling_rows(parent, thread, inside_ns, taken, total_ns):
-        rows = rows[np.argsort(start_ns[rows], kind="stable")]
-        found = _cycle_of(rows, name[rows], inside_ns[rows], _pauses(start_ns[rows], end_ns[rows]))
-        if found is not None and (covered := int(inside_ns[found.spans].sum())) > best_ns:
-            best, best_ns = found, covered
-    return best
-
-
-def _sibling_rows(
-    parent: np.ndarray, thread: np.ndarray, inside_ns: np.ndarray, taken: np.ndarray, total_ns: int
-) -> list[np.ndarray]:
-    """Sets of siblings: the outermost ranges of each thread, and the children of each range with much of the work."""
-    outer = np.flatnonzero(taken & (parent < 0))
-    sets = [outer[thread[outer] == one] for one in np.unique(thread[outer]).tolist()]
-    large = np.flatnonzero(inside_ns >= _LARGE * max(total_ns, 1))[:_MOST_PARENTS]
-    if len(large):
-        is_large = np.zeros(len(parent) + 1, bool)
-        is_large[large] = True
-        children = np.flatnonzero(taken & is_large[parent])
-        sets += [children[parent[children] == one] for one in large.tolist()]
-    return [rows for rows in sets if len(rows) >= FEWEST_TURNS * _FEWEST_NAMES]
+    # siblings: the outermost ranges of each thread, and the children of each range with much of the work
+    home = np.where(parent >= 0, parent, -2 - thread)
+    large = np.append(inside_ns >= _LARGE * max(total_ns, 1), True)
+    rows = np.flatnonzero(taken & large[np.maximum(parent, -1)])
+    rows = rows[np.lexsort((start_ns[rows], home[rows]))]
+    sets = np.split(rows, np.flatnonzero(np.diff(home[rows])) + 1)
+    sets = sorted(
+        (one for one in sets if len(one) >= FEWEST_TURNS * _FEWEST_NAMES), key=lambda one: -inside_ns[one].sum()
+    )
+    found = [
+        _cycle_of(one, name[one], inside_ns[one], _pauses(start_ns[one], end_ns[one])) for one in sets[:_MOST_PARENTS]
+    ]
+    held = [(int(inside_ns[one.spans].sum()), -k) for k, one in enumerate(found) if one is not None]
+    most, k = max(held, default=(0, 0))
+    return found[-k] if most else None
 
 
 def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray) -> Cycle | None:
@@ -79,20 +73,13 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
     count = _turn_count(often, of_name)
     if not count:
         return None
-    from xsp_post.tree.structure.hashes import random_words
-
     belongs = np.abs(often - count) <= max(1, count // 20)
     anchor = _anchor(symbol, belongs, pause)
     turn = np.cumsum(symbol == anchor) - 1
     member = np.flatnonzero(belongs[symbol] & (turn >= 0))
     turns = int(turn[-1]) + 1
     first = np.searchsorted(turn[member], np.arange(turns))
-    place = np.arange(len(member)) - first[turn[member]]
-    with np.errstate(over="ignore"):
-        odd = place.astype(np.uint64) * np.uint64(2) + np.uint64(1)
-        words = random_words(symbol[member].astype(np.int64) + np.int64(1)) * odd
-        content = np.zeros(turns, np.uint64)
-        np.add.at(content, turn[member], words.astype(np.uint64))
+    content = Hashed.of(symbol[member].astype(np.int64)).stretches(first, np.append(first[1:], len(member)))
     kinds, alike = np.unique(content, return_counts=True)
     usual = np.flatnonzero(content == kinds[np.argmax(alike)])
     if turns < FEWEST_TURNS or len(usual) < max(FEWEST_TURNS, _ALIKE * turns):

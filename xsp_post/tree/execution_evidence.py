@@ -6,13 +6,18 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.confidence import confidence_words
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.tree.executions import CYCLES, REPLAYS, SEQUENCE, TRAINING, Candidate
 from xsp_post.tree.steps import by_kind
 from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.structure.score import are_alike, cost_ratio
 
-COLUMNS = ("rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option")
+COLUMNS = (
+    "rule", "name", "execution_count", "device_ns", "coverage_ratio", "is_chosen", "option", "likeness_ratio",
+    "cost_ratio", "confidence",
+)  # fmt: skip
 _MOST_NAMED = 3
 _LEAST_LOST = 0.05  # of the device time; less is not worth a word
 
@@ -29,11 +34,12 @@ def candidates_frame(tree: Tree, chosen: Candidate | None, others: list[Candidat
         count = sum(often for _, often in candidate.names)
         if name not in taken:
             ratio = min(candidate.coverage_ratio, 1.0)
-            rows.append((candidate.rule, name, count, candidate.device_ns, ratio, False, candidate.option))
+            rows.append((candidate.rule, name, count, candidate.device_ns, ratio, False, candidate.option,
+                         candidate.likeness_ratio, candidate.cost_ratio, ""))  # fmt: skip
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 
-def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, str, int, int, float, bool, str]]:
+def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[object, ...]]:
     """Rows of what the tree holds as MODEL nodes, by rule and name; the heaviest first."""
     frame, nodes = tree.iterations, tree.nodes
     if not len(frame):
@@ -43,18 +49,27 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[str, 
     is_inferred = nodes["is_inferred"].to_numpy()[model]
     rule = np.full(len(model), chosen.rule if chosen is not None else "", object)
     cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
-    of_cycle = np.isin(named, cycles)
-    rule[is_inferred & ~of_cycle] = SEQUENCE
+    is_inferred = is_inferred & ~np.isin(named, cycles)
+    rule[is_inferred] = SEQUENCE
     rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
-    grouped = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held}).groupby(
-        ["rule", "name"], sort=False
-    )
-    summed = grouped.sum().sort_values("held", ascending=False, kind="stable").reset_index()
+    series = pd.factorize(pd.MultiIndex.from_arrays([rule, named]))[0]
+    summed = pd.DataFrame({
+        "rule": rule, "name": named, "count": 1, "held": held, "series": series,
+        "alike": held * are_alike(series, frame["kernel_count"].to_numpy(), DEFAULTS),
+        "sure": np.where(is_inferred, nodes["confidence_ratio"].to_numpy()[model], np.nan),
+    })  # fmt: skip
+    how = {"count": "sum", "held": "sum", "alike": "sum", "sure": "min"}
+    summed = summed.groupby(["rule", "name"], sort=False).agg(how)
+    summed = summed.sort_values("held", ascending=False, kind="stable").reset_index()
+    summed["share"] = np.minimum(summed["held"] / max(total, 1), 1.0)
+    summed["likeness"] = summed["alike"] / np.maximum(summed["held"], 1)
+    summed["cost"] = cost_ratio(summed["share"], summed["likeness"], summed["count"])
     option = chosen.option if chosen is not None else ""
     return [
-        (r["rule"], r["name"], int(r["count"]), int(r["held"]), min(r["held"] / max(total, 1), 1.0), True,
-         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option)
+        (r["rule"], r["name"], int(r["count"]), int(r["held"]), r["share"], True,
+         "" if r["rule"] in (SEQUENCE, REPLAYS, CYCLES, TRAINING) else option, r["likeness"], r["cost"],
+         confidence_words(r["sure"]).item() if r["sure"] >= 0 else "")
         for r in summed.to_dict("records")
     ]  # fmt: skip
 
