@@ -399,7 +399,8 @@ def waiting(capture, *, busy, idle):
     whole = busy + idle
     gains = {"kernels": busy / whole / 2, "host": idle / whole / 2, "together": 0.5}
     experiment = pd.DataFrame([
-        {"capture_id": capture, "question": "device", "resource": name, "part": "", "rank": 1, "gain_ratio": gain,
+        {"capture_id": capture, "question": "device", "resource": name, "part": "", "is_part": False, "rank": 1,
+         "gain_ratio": gain,
          "low_gain_ratio": gain * 0.9, "high_gain_ratio": gain * 1.1, "is_limit": False, "is_balanced": False,
          "elapsed_ns": whole, "coverage_ratio": 1.0, "execution": "forward", "execution_count": 1}
         for name, gain in gains.items()

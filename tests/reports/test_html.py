@@ -19,7 +19,7 @@ from xsp_post.reports import javascript
 from xsp_post.reports.html import render, write_report
 from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
-from xsp_post.reports.page_top import _top_list
+from xsp_post.reports.page_top import top_rows
 from xsp_post.reports.summary import TopRow
 
 
@@ -137,7 +137,5 @@ def test_no_chart_no_vega(results):
 
 def test_layers_whose_time_is_not_known_are_not_among_those_that_take_most():
     known, unknown = (TopRow(name, name, time, 0.5, -1, ("",)) for name, time in (("a", 50.0), ("b", math.nan)))
-    page = _top_list([known, unknown])
-    assert "width:100.0%" in page and page.count("<li") == 1
-    alone = _top_list([unknown])
-    assert "width:0.0%" in alone and alone.count("<li") == 1
+    assert [(row.name, width) for row, width, _ in top_rows([known, unknown])] == [("a", "100.0")]
+    assert [(row.name, width, ranked) for row, width, ranked in top_rows([], [unknown])] == [("b", "0.0", False)]

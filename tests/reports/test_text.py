@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp_post.reports.terminal import cut_alike
 from xsp_post.reports.text import (
     StringTable,
     are_plain,
@@ -196,3 +197,12 @@ def test_the_amount_of_a_copy_is_cut_last(room, expected):
     from xsp_post.reports.terminal_tree import _fitting_copy
 
     assert _fitting_copy("copy host to device, pageable · 12.7 GiB at 4.32 GB/s", room) == expected
+
+
+@pytest.mark.parametrize("length", [14, 24])
+def test_texts_are_cut_in_what_they_have_in_common(length):
+    names = [f"model.layers.attention.copy host to device, {kind}" for kind in ("pageable", "pinned", "managed")]
+    cut = cut_alike(names, length)
+    assert len(set(cut)) == 3 and all(len(text) <= length for text in cut)
+    assert cut_alike(["short", "names"], length) == ["short", "names"]
+    assert len(cut_alike(["x" * 90] * 2, length)[0]) <= length

@@ -6,6 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from reports import samples
+from xsp_post.model.results import Analysis
 from xsp_post.reports import tree_rows
 
 
@@ -30,3 +32,18 @@ def test_what_lies_in_the_chosen_rows(seed: int, reach: int) -> None:
         return False
 
     assert rows._below(chosen).tolist() == [is_below(one) for one in ids[order].tolist()]
+
+
+def test_a_layer_with_much_of_the_time_has_a_line_however_deep_it_is():
+    """Ten ranges inside each other, many light ones beside them, and a layer with 90 % at the bottom."""
+    chain = [{"path_id": k, "parent_path_id": k - 1, "level": "MODULE", "name": f"part{'abcdefghij'[k]}",
+              "device_ns": 1000} for k in range(9)]  # fmt: skip
+    light = [{"path_id": 20 + k, "parent_path_id": k % 5, "level": "MODULE", "name": "x" * (k + 1), "device_ns": 2}
+             for k in range(40)]  # fmt: skip
+    deep = {"path_id": 9, "parent_path_id": 8, "level": "LAYER", "name": "encoder", "device_ns": 900}
+    paths = samples.frame_of("paths", [*chain, deep, *light])
+    numbers = {name: 0 for name in ("gap_ns", "idle_ns", "busy_ns", "kernel_ns", "copy_ns", "graph_ns", "kernel_count")}
+    paths = paths.assign(capture_id=0, call_count=1, duration_ns=paths["device_ns"], span_kind="range", **numbers)
+    results = Analysis({"paths": paths, "operations": samples.frame_of("operations", [])})
+    assert "encoder" in tree_rows.tree_rows(results, lines=18)["name"].tolist()
+    assert "encoder" not in tree_rows.tree_rows(results, depth=3)["name"].tolist()

@@ -75,7 +75,7 @@ def table(
         if chosen == "table" and output is None:
             return
     if output is None:
-        _to_stdout(frame, chosen, top, found)
+        _to_stdout(frame, chosen, top, found, bool(sort))
         return
     from xsp_post.base.output import atomic_output
 
@@ -124,11 +124,12 @@ def _close(wanted: str, columns: list[str]) -> str:
     return f"Did you mean {' or '.join(found)}?" if found else ""
 
 
-def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str) -> None:
+def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str, is_sorted: bool) -> None:
     if chosen == "table":
+        from xsp_post.reports.page_rows import by_cost
         from xsp_post.reports.terminal import print_frame
 
-        print_frame(shared.stdout(), frame, top, table_name)
+        print_frame(shared.stdout(), frame if is_sorted else by_cost(frame, table_name), top, table_name)
         return
     data = _encoded(frame, chosen, top)
     if chosen in ("csv", "csv_spreadsheet", "md") and sys.stdout.isatty():

@@ -13,7 +13,6 @@ from xsp_post.model.results import Analysis, Results, finite
 from xsp_post.reports import cases, icicle, timeline
 from xsp_post.reports.blocks import Section
 from xsp_post.reports.frames import FRAMES
-from xsp_post.reports.layer_facts import LayerFacts, layer_facts
 from xsp_post.reports.leads import LEADS
 from xsp_post.reports.page_rows import SECTIONS, SectionRow
 from xsp_post.reports.sections import section_of
@@ -29,7 +28,6 @@ class Document:
     summary: Summary
     sections: list[Section]
     missing: list[SectionRow]
-    layers: LayerFacts | None
 
 
 def build(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> Document:
@@ -44,7 +42,7 @@ def build(results: Results, *, case: int | None = None, only: Sequence[str] = ()
             sections.append(section)
         elif row.recorded:
             missing.append(row)
-    return Document(summarize(results, shown), sections, missing, layer_facts(results, shown))
+    return Document(summarize(results, shown), sections, missing)
 
 
 def chosen(only: Sequence[str]) -> tuple[SectionRow, ...]:

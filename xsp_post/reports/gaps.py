@@ -7,6 +7,7 @@ from typing import Any
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.text import visible
+from xsp_post.reports.trust import balance_data, balances
 
 _MOST_FINDINGS = 12
 
@@ -16,29 +17,7 @@ _RECORDED = ("push_pop", "start_end", "library", "operator", "module", "annotati
 
 def balance(results: Results) -> list[dict[str, Any]]:
     """Per question (launch, layer): the device operations and time of every way of attribution, and their sum."""
-    frame = frame_or_empty(
-        results, "balance", ["capture_id", "question", "attribution", "operation_count", "device_ns"]
-    )
-    amounts = ["operation_count", "device_ns"]
-    said = []
-    for question, rows in frame.groupby(frame["question"].astype(str), sort=False):
-        is_total = rows["attribution"].astype(str).eq("total")
-        parts = rows[~is_total].groupby(rows["attribution"].astype(str), sort=False)[amounts].sum()
-        total = rows.loc[is_total, amounts].sum()
-        by_capture = rows[~is_total].groupby("capture_id")[amounts].sum()
-        closes = by_capture.equals(rows[is_total].set_index("capture_id")[amounts].loc[by_capture.index])
-        said.append({
-            "question": question,
-            "capture_count": int(rows["capture_id"].nunique()),
-            "operation_count": int(total["operation_count"]),
-            "device_ns": int(total["device_ns"]),
-            "closes": bool(closes),
-            "parts": [
-                {"attribution": name, "operation_count": int(n), "device_ns": int(time)}
-                for name, n, time in parts[parts["operation_count"] > 0].itertuples()
-            ],
-        })  # fmt: skip
-    return said
+    return [balance_data(one) for one in balances(results)]
 
 
 def not_known(results: Results) -> list[dict[str, str]]:

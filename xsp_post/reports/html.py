@@ -38,7 +38,6 @@ def render_document(document: Document) -> str:
     """A document as a page."""
     data = PageData()
     shell.add_blocks(document.sections, data)
-    data.add_layers(document.layers)
     summary = document.summary
     parts = [
         shell.Part("Why", "summary", "Summary", page_top.first_screen(summary)),

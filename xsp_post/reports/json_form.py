@@ -15,6 +15,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build
 from xsp_post.reports.text import visible
+from xsp_post.reports.trust import balance_data
 
 
 def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -41,19 +42,7 @@ def to_dict(document: Document) -> dict[str, Any]:
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
-            {
-                "capture_count": b.capture_count,
-                "closes": b.closes,
-                "question": b.question,
-                "operation_count": b.operation_count,
-                "device_ns": b.device_ns,
-                "kernel_count": b.kernel_count,
-                "copy_count": b.copy_count,
-                "graph_count": b.graph_count,
-                "self_operation_count": b.self_operation_count,
-                "self_device_ns": b.self_device_ns,
-                "parts": [{"attribution": a, "operation_count": n, "device_ns": t} for a, n, t in b.parts],
-            }
+            {**balance_data(b), "self_operation_count": b.self_operation_count, "self_device_ns": b.self_device_ns}
             for b in summary.balances
         ],
         "trust": _rows(summary.trust),

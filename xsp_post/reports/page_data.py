@@ -13,7 +13,6 @@ from xsp_post.model.results import with_unknown
 from xsp_post.model.schemas.views import titles_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Table
-from xsp_post.reports.layer_facts import LayerFacts
 from xsp_post.reports.text import StringTable, shorten, visible
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
@@ -35,7 +34,6 @@ class PageData:
         self.charts: dict[str, Any] = {}
         self.datasets: dict[str, Any] = {}
         self.drawings: dict[str, Any] = {}
-        self.layers: dict[str, Any] | None = None
 
     def to_json(self) -> str:
         """The whole, escaped for a script element."""
@@ -46,7 +44,6 @@ class PageData:
                 "charts": self.charts,
                 "datasets": self.datasets,
                 "drawings": self.drawings,
-                "layers": self.layers,
                 "dark": theme.dark_colors(),
                 "config": {"light": theme.config(), "dark": theme.config(dark=True)},
             }
@@ -106,21 +103,6 @@ class PageData:
             column["text"] = theme.text_of(values, name)
             column["tag"] = name == "bound"
         return column
-
-    def add_layers(self, layers: LayerFacts | None) -> None:
-        """What the bar of the selected layer shows."""
-        if layers is None:
-            return
-        self.layers = {
-            "layer_index": layers.layer_index,
-            "name": self.strings.numbers(shorten(n) for n in layers.name),
-            "full_name": self.strings.numbers(layers.full_name),
-            "facts": layers.facts,
-            "kernels": [
-                [(self.strings.number(short), self.strings.number(full), text) for short, full, text in row]
-                for row in layers.kernels
-            ],
-        }
 
     def add_chart(self, chart: Chart) -> None:
         """A chart and its alternatives; equal data sets are stored once."""

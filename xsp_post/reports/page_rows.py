@@ -6,6 +6,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+import pandas as pd
+
 from xsp_post.base.texts import Block, TextTable, read_blocks
 from xsp_post.model.schemas import TABLES as SCHEMAS
 
@@ -104,6 +106,20 @@ def _row(block: Block, row_of: type[_Row]) -> _Row:
         rows = values.setdefault("rows", identity)
         values.setdefault("schema", identity if identity in SCHEMAS else rows)
     return row_of(**values)
+
+
+def sorted_by(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
+    """Rows by columns, ``-column`` the largest first; equals stay in their order."""
+    names = [column.removeprefix("-") for column in columns]
+    if not names or not len(frame) or not {*names} <= {*frame.columns}:
+        return frame
+    rising = [not column.startswith("-") for column in columns]
+    return frame.sort_values(names, ascending=rising, kind="stable", ignore_index=True)
+
+
+def by_cost(frame: pd.DataFrame, table: str) -> pd.DataFrame:
+    """The rows of a table as the page sorts them; as they are where it does not."""
+    return sorted_by(frame, next((row.sort for row in TABLES.values() if row.schema == table and row.sort), ()))
 
 
 SECTIONS = _read("section ", SectionRow)

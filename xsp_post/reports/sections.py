@@ -18,7 +18,7 @@ from xsp_post.reports.cases import Case
 from xsp_post.reports.draw import draw, rows_of
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.leads import Lead
-from xsp_post.reports.page_rows import CHARTS, TABLES, ChartRow, SectionRow, TableRow
+from xsp_post.reports.page_rows import CHARTS, TABLES, ChartRow, SectionRow, TableRow, sorted_by
 from xsp_post.reports.rooflines import draw_roofline, on_axes, roof_data
 from xsp_post.reports.text import short_kernels
 
@@ -59,11 +59,7 @@ def _frame(row: ChartRow | TableRow, results: Results, case: Case | None, frames
         frame = cases.rows(results, row.rows, case)
     else:
         frame = frame_or_empty(results, row.rows)
-    if row.sort and len(frame):
-        columns = [column.removeprefix("-") for column in row.sort]
-        rising = [not column.startswith("-") for column in row.sort]
-        frame = frame.sort_values(columns, ascending=rising, kind="stable", ignore_index=True)
-    return frame
+    return sorted_by(frame, row.sort)
 
 
 def _charts(row: ChartRow, results: Results, frame: pd.DataFrame) -> list[Chart]:

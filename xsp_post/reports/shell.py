@@ -7,7 +7,7 @@ connection, no font, no frame, no evaluation of text as code.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import javascript
 from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
 from xsp_post.reports.page_data import PageData
@@ -93,14 +94,23 @@ def page(shell: Shell, data: PageData) -> str:
     )
 
 
+def macro(name: str) -> Callable[..., str]:
+    """A macro of `top.html`: values → HTML, texts escaped."""
+    found = getattr(_environment().get_template("top.html").module, name)
+    return lambda *values: str(found(*values))
+
+
 @cache
 def _environment() -> Environment:
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("xsp_post.reports"),
         autoescape=True,
         undefined=StrictUndefined,
         keep_trailing_newline=True,
     )
+    capital = {"capital": lambda text: text[:1].upper() + text[1:]}
+    environment.filters |= {"ns": format_ns, "percent": format_ratio_percent, "count": format_count, **capital}
+    return environment
 
 
 def _section(section: Section) -> dict[str, Any]:

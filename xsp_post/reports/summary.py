@@ -19,7 +19,7 @@ from xsp_post.reports.findings_view import Shown, shown_findings
 from xsp_post.reports.layer_groups import layer_groups, starred
 from xsp_post.reports.part import part_sentence, part_text
 from xsp_post.reports.text import short_kernels, shorten, visible
-from xsp_post.reports.time_split import Split, device_split, layer_split
+from xsp_post.reports.time_split import Split, device_split
 from xsp_post.reports.trust import Balance, balances, trust_data
 from xsp_post.reports.verdict import Verdict, shares, verdict
 from xsp_post.reports.verdict_captures import captures_of
@@ -27,7 +27,6 @@ from xsp_post.tables.analyses.advice import Advice, advise
 from xsp_post.tables.analyses.limits import find_limit
 
 TOP = 5
-KERNELS_PER_LAYER = 3
 # The name of the row of A2 that holds what a model does outside of its layers; it is not a layer, and none is slower.
 MODEL_SELF = "[self]"
 
@@ -76,14 +75,14 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
     limit, balanced = find_limit(results, captures_of(results, case)), balances(results)
-    splits = [device_split(results, limit), layer_split(results, limit, balanced)]
+    split = device_split(results, limit)
     return Summary(
         title,
         " · ".join(filter(None, (part_sentence(results), machine))),
         case,
         facts(results, case),
         verdict(results, case),
-        [split for split in splits if split is not None],
+        [] if split is None else [split],
         shares(limit),
         format_ns(limit.replayed_ns),
         advise(results, limit),
@@ -138,7 +137,7 @@ def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow]
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     no_layer = is_outside(layers)
     real = layers[~no_layer].reset_index(drop=True) if no_layer.any() else layers
-    details = _Details(results, case, launches)
+    details = _Details(results, case)
     groups = layer_groups(real, launches, TOP)
     slowest = rows_of(real.iloc[groups["first"]])
     rows = [details.group(row, group) for row, group in zip(slowest, rows_of(groups))]
@@ -149,12 +148,9 @@ def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow]
 class _Details:
     """What is said of a layer below its name."""
 
-    def __init__(self, results: Results, case: cases.Case | None, launches: pd.DataFrame) -> None:
-        self.launches = launches
-        self.device = device_of(results)
-        self.by_layer = cases.rows(results, "a11", case, ["layer_index", "bound", "kernel_latency_ns", "kernel_count"])
+    def __init__(self, results: Results, case: cases.Case | None) -> None:
+        self.by_layer = cases.rows(results, "a11", case, ["layer_index", "bound"])
         self.spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
-        self.busy = cases.rows(results, "a13", case, ["layer_index", "busy_ns"])
 
     def group(self, row: Any, group: Any) -> TopRow:
         """Equal layers: the sum of their latencies, and of what the slowest of them (``row``) consists."""
@@ -187,29 +183,10 @@ class _Details:
             float(group.latency_ns if several else row.latency_ns),
             float(group.latency_ratio if several else row.latency_ratio),
             int(row.layer_index),
-            (said, self._work(row, gathered, "in each: " if several else "")),
+            (said,),
             bound,
             int(group.layer_count) if group is not None else 1,
         )
-
-    def _work(self, row: Any, gathered: pd.DataFrame, prefix: str) -> str:
-        """``kernels: sgemm 23.0 ms (×7) and 37 more launches``."""
-        mine = longest_names(self.launches[self.launches["layer_index"].eq(row.layer_index)], KERNELS_PER_LAYER)
-        if mine.empty:
-            times = self.busy.loc[self.busy["layer_index"].eq(row.layer_index) & self.busy["busy_ns"].gt(0), "busy_ns"]
-            copies = f"; copies keep the device busy {format_ns(times.iloc[0])}" if len(times) else ""
-            return f"no {self.device.work}{copies}"
-        more = int(gathered["kernel_count"].iloc[0]) - int(mine["count"].sum()) if len(gathered) else 0
-        listed = ", ".join(
-            f"{name} {format_ns(time)}" + (f" (×{count})" if count > 1 else "")
-            for name, time, count in zip(
-                short_kernels(mine["name"].astype(object), 48),
-                mine["latency_ns"],
-                mine["count"],
-            )
-        )
-        rest = f" and {counted(more, 'more launch', 'more launches')}" if more > 0 else ""
-        return f"{prefix or f'{self.device.work}: '}{listed}{rest}"
 
 
 def _sureness(row: Any, spreads: pd.DataFrame) -> str:
@@ -217,14 +194,6 @@ def _sureness(row: Any, spreads: pd.DataFrame) -> str:
     deviation = spreads["std_latency_ns"].get(row.layer_index, float("nan")) if len(spreads) else float("nan")
     relative = deviation / row.latency_ns if row.latency_ns else float("nan")
     return f"n {row.sample_count}" + (f", std dev {format_ratio_percent(relative)}" if relative == relative else "")
-
-
-def longest_names(launches: pd.DataFrame, limit: int) -> pd.DataFrame:
-    """Launches joined by kernel name, heaviest first: name, latency_ns (sum), count."""
-    launches = launches.astype({"name": object})  # of all the kernels there are, these are few
-    by_name = launches.groupby("name", sort=False)["latency_ns"].agg(["sum", "size"]).reset_index()
-    by_name.columns = pd.Index(["name", "latency_ns", "count"])
-    return by_name.nlargest(limit, "latency_ns")
 
 
 def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:

@@ -278,22 +278,31 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     titles = titles_of(table_name, [*columns, *same])
     if said := [c for c in same if not _says_nothing(listed[c])]:
         say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
-    longest = min(_TEXT_WIDTH, max(console.width * 2 // 5, 16))  # a name leaves room for what is said of it
-    cells = {c: _cells(listed[c], formatter_of(str(c)), longest) for c in columns}
-    widths = {c: max([len(titles[c]), *(len(cell) for cell in cells[c])]) + 2 for c in columns}
-    room = console.width
+    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
+    widths = {c: max([len(titles[c]), *map(len, cells[c])]) + 2 for c in columns}
+    texts = [c for c in columns if not pd.api.types.is_numeric_dtype(listed[c].dtype)]
+    least = {c: min(widths[c], max(_LEAST_TEXT, len(titles[c]) + 2)) if c in texts else widths[c] for c in columns}
+    for name in texts[:1]:  # what a row is of
+        least[name] = min(widths[name], _TEXT_WIDTH, max(console.width * 2 // 5, least[name]))
+    room = console.width + 2
     fitting: list[Any] = []
-    for column in columns:
-        if fitting and widths[column] - 2 > room:
+    for column in columns:  # numbers keep their width, texts give way
+        if fitting and least[column] > room:
             break
         fitting.append(column)
-        room -= widths[column]
+        room -= least[column]
+    for column in fitting:
+        more = min(widths[column], _TEXT_WIDTH, least[column] + max(room, 0)) - least[column]
+        if column in texts and more > 0:
+            least[column], room = least[column] + more, room - more
+        if column in texts:
+            cells[column] = cut_alike(cells[column], max(least[column] - 2, 6))
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in fitting:
         numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
         table.add_column(Text(titles[column]), justify="right" if numeric else "left", overflow="fold")
     for row in zip(*(cells[c] for c in fitting)):
-        table.add_row(*row)
+        table.add_row(*map(Text, row))
     console.print(table)
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
@@ -305,7 +314,7 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
         console.print("no rows", style="dim")
 
 
-_TEXT_WIDTH = 52
+_TEXT_WIDTH, _LEAST_TEXT = 54, 16
 # What a table says as a whole, above it.
 _LEADS = {"ranks": rank_sentence}
 
@@ -318,7 +327,7 @@ def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
 
     full = [str(name) for name in pd.unique(listed["name"].astype(object))]
     short = make_distinct(
-        [short_kernel(visible(name, 2000), _TEXT_WIDTH - 5) if len(name) > _TEXT_WIDTH else name for name in full],
+        [short_kernel(visible(name, 2000), _TEXT_WIDTH - 7) if len(name) > _TEXT_WIDTH - 2 else name for name in full],
         full,
     )
     return listed.assign(name=listed["name"].astype(object).map(dict(zip(full, short))))
@@ -361,13 +370,28 @@ def _says_nothing(values: pd.Series) -> bool:
     return bool(values.isna().all()) or ((values == first).all() and (isinstance(first, str) and first == ""))
 
 
-def _cells(values: pd.Series, formatter: Callable[[Any], str] | None, longest: int) -> list[Text]:
-    if formatter is None:
-        from xsp_post.reports.text import shorten
+def _cells(values: pd.Series, formatter: Callable[[Any], str] | None) -> list[str]:
+    if formatter is not None:
+        return [formatter(value) for value in values]
+    unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
+    return [unknown if pd.isna(value) else shown(str(value), 400) for value in values]
 
-        unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
-        return [Text(unknown if pd.isna(value) else shorten(shown(str(value), 400), longest)) for value in values]
-    return [Text(formatter(value)) for value in values]
+
+def cut_alike(texts: list[str], length: int) -> list[str]:
+    """Texts of at most so many letters, cut in what they have in common: texts that differ stay different where the
+    length leaves room for that."""
+    from xsp_post.reports.text import shorten
+
+    long = [text for text in texts if len(text) > length]
+    if not long:
+        return texts
+    pairs = enumerate(zip(min(texts), max(texts)))
+    start = next((place for place, (one, other) in pairs if one != other), 0)
+    begun = [f"…{text[start:]}" if start > 2 and len(text) > length else text for text in texts]
+    found = [shorten(text, length) for text in begun]
+    if len({*found}) < len({*texts}):
+        found = [f"…{text[1 - length :]}" if len(text) > length else text for text in begun]
+    return found
 
 
 _IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "[": "\\[", "&": "&amp;", "<": "&lt;", ">": "&gt;"})

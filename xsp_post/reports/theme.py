@@ -243,20 +243,17 @@ def selected_layer() -> alt.Parameter:
 
 
 def layered(*charts: Any, **properties: Any) -> Any:
-    """Charts over one another that know the selected layer. `add_params` and `properties` would copy all of it."""
+    """Charts over one another that know the selected layer. As `alt.layer`, which writes out the data that all have for
+    a name that is not used; `add_params` and `properties` would copy all of it."""
     first, *others = charts
-    return overlay(first.add_params(selected_layer()), *others, **properties)
-
-
-def overlay(*charts: Any, **properties: Any) -> Any:
-    """Charts over one another. As `alt.layer`, which writes out the data that all have for a name that is not used."""
-    data = charts[0].data
-    if data is alt.Undefined or not all(chart.data is data for chart in charts):
-        return alt.layer(*charts, **properties)
-    charts = tuple(chart.copy(deep=False) for chart in charts)
-    for chart in charts:
+    first = first.add_params(selected_layer())
+    data = first.data
+    if data is alt.Undefined or not all(chart.data is data for chart in others):
+        return alt.layer(first, *others, **properties)
+    copies = tuple(chart.copy(deep=False) for chart in (first, *others))
+    for chart in copies:
         chart.data = alt.Undefined
-    return alt.layer(*charts, data=data, **properties)
+    return alt.layer(*copies, data=data, **properties)
 
 
 def highlight(role: str) -> Any:

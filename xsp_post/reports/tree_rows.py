@@ -32,6 +32,7 @@ _MANY_LINES = 80
 # Depths and children of longer trees, where ranges with less than this share of the time stay closed.
 _SMALLER = ((DEPTH, 12), (4, 8), (3, 6), (3, 4), (2, 4), (1, 4))
 _LIGHT_SHARE = 0.01
+_HEAVY_SHARE = 0.05  # a layer with more has a line, however deep it is
 _REST = "rest"  # the last line of the kernels of a range
 
 
@@ -61,11 +62,11 @@ def tree_rows(
         mine = of_capture(paths, capture).drop(columns="capture_id")
         tree = _Rows(mine, of_capture(work, capture), top)
         roots = tree.roots(layer, rank)
-        listed = tree.listed(DEPTH if depth is None else depth, roots)
+        listed = tree.listed(DEPTH if depth is None else depth, roots, has_layers=depth is None)
         for deepest, most in _SMALLER if depth is None else ():
             if len(listed) > lines:
                 tree.top = min(top, most)
-                listed = tree.listed(deepest, roots, least=_LIGHT_SHARE)
+                listed = tree.listed(deepest, roots, _LIGHT_SHARE, has_layers=True)
         parts.append(listed.assign(capture_id=capture))
     if (layer or rank is not None) and not sum(map(len, parts)):
         asked = f"--layer {layer!r}" if layer else f"--rank {rank}"
@@ -122,19 +123,39 @@ class _Rows:
             chosen, above = chosen | chosen[above], above[above]
         return chosen
 
-    def listed(self, depth: int, roots: list[Row], least: float = 0.0) -> pd.DataFrame:
-        """The rows to print. ``least``: what is inside a range with less than this share is not listed."""
+    def listed(self, depth: int, roots: list[Row], least: float = 0.0, has_layers: bool = False) -> pd.DataFrame:
+        """The rows to print. ``least``: what is inside a range with less than this share is not listed;
+        ``has_layers``: layers with much of the time are, however deep they are."""
         rows: list[Row] = []
         stack = [(root, 0) for root in roots[::-1]]
         while stack:
             row, indent = stack.pop()
             rows.append({**row, "indent": indent})
-            if row["path_id"] < 0 or indent >= depth or row[self.weight] < least * self.total:
+            if row["path_id"] < 0 or row[self.weight] < least * self.total:
                 continue
-            stack += [(_repeated(record, row), indent + 1) for record in self._inside(row)[::-1]]
+            inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
+            stack += [(_repeated(record, row), indent + 1) for record in inside[::-1]]
         frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
+
+    @cached_property
+    def leads_to_layer(self) -> np.ndarray:
+        """Whether a row is a layer with much of the time, or around one. Shape (rows,), in the order of `columns`."""
+        is_heavy = self.columns[self.weight] >= _HEAVY_SHARE * self.total
+        is_layer = np.asarray(self.columns["level"].astype(object) == "LAYER") & is_heavy
+        above = pd.Index(self.columns["path_id"]).get_indexer(self.columns["parent_path_id"])
+        found, rows = is_layer.copy(), np.flatnonzero(is_layer)
+        while len(rows := above[rows][above[rows] >= 0]):
+            found[rows] = True
+        return found & is_heavy
+
+    def _heavy_layers(self, row: Row) -> list[Row]:
+        """Below the depth that is listed: layers with much of the time, and what is around them."""
+        ranges = self.order[slice(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))]
+        return (
+            _records(self.columns, ranges[self.leads_to_layer[ranges]][: self.top]) if row["level"] != "LAYER" else []
+        )
 
     def _inside(self, row: Row) -> list[Row]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add

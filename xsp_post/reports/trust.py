@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -64,6 +65,18 @@ def balances(results: Results) -> list[Balance]:
             )
         )
     return found
+
+
+def balance_data(balance: Balance) -> dict[str, Any]:
+    """A balance as JSON-ready values, without what is in no layer."""
+    return {
+        "question": balance.question,
+        "capture_count": balance.capture_count,
+        "operation_count": balance.operation_count,
+        "device_ns": balance.device_ns,
+        "closes": balance.closes,
+        "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in balance.parts],
+    }
 
 
 def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:

@@ -64,8 +64,12 @@ const formatShare = (part, whole) => (whole > 0 ? ((100 * part) / whole).toFixed
 
 /* --- the layer bar: what is selected, and its kernels ---------------------------------------------------- */
 const layerBar = document.getElementById("layer-bar");
-const layers = DATA.layers || { layer_index: [] };
-const layerRow = new Map(layers.layer_index.map((index, row) => [index, row]));
+// what is known of a layer stands in the tables of layers
+const layerTables = ["a02", "a11", "a13"].map((id) => DATA.tables[id]).filter(Boolean);
+const layerRow = new Map((DATA.tables.a02?.layer || []).map((index, row) => [index, row]));
+const layerOrder = [...layerRow.keys()].sort((a, b) => a - b);
+const layerNames = (DATA.tables.a02?.columns || []).find((column) => column.key === "layer_name");
+const layerName = (index, kind) => textOf(layerNames[kind][layerRow.get(index)]);
 
 function nameNode(short, full) {
   const node = el("span", { class: "name", text: short });
@@ -80,27 +84,28 @@ function showLayerBar(index) {
   document.body.classList.toggle("has-layer", row !== undefined);
   if (row === undefined) return;
   const step = (delta) => {
-    const other = layers.layer_index[row + delta];
+    const other = layerOrder[layerOrder.indexOf(index) + delta];
     return el("button", {
       type: "button", text: delta < 0 ? "‹" : "›", disabled: other === undefined,
       "aria-label": delta < 0 ? "Previous layer" : "Next layer", onclick: () => report.select(other),
     });
   };
-  const facts = el("dl");
-  for (const [title, values] of layers.facts) {
-    if (values[row] === "" || values[row] === "–") continue;
-    facts.append(el("div", {}, el("dt", { text: title }), el("dd", { text: values[row] })));
-  }
-  const kernels = el("ol", { class: "layer-kernels" });
-  for (const [short, full, time] of layers.kernels[row] || []) {
-    kernels.append(el("li", {}, nameNode(textOf(short), textOf(full)), el("span", { class: "num", text: time })));
+  const facts = el("dl"), said = new Set(["layer_index", "layer_name", "layer_path"]);
+  for (const table of layerTables) {
+    const at = table.layer.indexOf(index);
+    for (const column of at < 0 ? [] : table.columns) {
+      const text = column.name ? textOf(column.short[at]) : column.text[at];
+      if (said.has(column.key) || text === "" || text === "–") continue;
+      said.add(column.key);
+      facts.append(el("div", {}, el("dt", { text: column.title }), el("dd", { text })));
+    }
   }
   layerBar.append(
     el("div", { class: "layer-head" },
-      el("strong", { text: `Layer ${index}` }), nameNode(textOf(layers.name[row]), textOf(layers.full_name[row])),
+      el("strong", { text: `Layer ${index}` }), nameNode(layerName(index, "short"), layerName(index, "full")),
       el("span", { class: "buttons" }, step(-1), step(1),
         el("button", { type: "button", text: "✕", "aria-label": "Clear the selection", onclick: () => report.select(-1) }))),
-    facts, kernels);
+    facts);
 }
 report.onLayer(showLayerBar);
 document.addEventListener("keydown", (event) => {
@@ -116,10 +121,8 @@ report.onLayer((index) => {
 });
 
 const picker = document.getElementById("layer-picker");
-if (picker && layers.layer_index.length) {
-  layers.layer_index.forEach((index, row) => {
-    picker.append(el("option", { value: index, text: `${index} · ${textOf(layers.name[row])}` }));
-  });
+if (picker && layerOrder.length) {
+  picker.append(...layerOrder.map((index) => el("option", { value: index, text: `${index} · ${layerName(index, "short")}` })));
   picker.addEventListener("change", () => {
     if (Number(picker.value) !== report.layer) report.select(Number(picker.value));
   });
