@@ -136,37 +136,26 @@ def _package(name: str, module: str, gives: str, remedy: str) -> Check:
 
 
 def _collectors() -> list[Check]:
-    """nsys and ncu as their collectors see them (a collector that is not built in is left out)."""
-    from xsp_post.hardware.tools import find_ncu
+    """nsys and ncu as their collectors see them."""
     from xsp_post.workload import collectors
 
-    availability = collectors.get("nsys").check()
-    nsys = Check(
-        "nsys", OK if availability.is_available else MISSING,
-        f"{availability.found} {availability.version}".strip(), availability.gives, availability.remedy,
-    )  # fmt: skip
-    tool = find_ncu()
-    gives = "hardware counters: flops, DRAM bytes, occupancy (run --ncu), and so the rooflines"
-    if tool is None:
-        ncu = Check("ncu", MISSING, "ncu was not found", gives,
-                    "install Nsight Compute (developer.nvidia.com/nsight-compute), or set XSP_NCU to its path")  # fmt: skip  # noqa: E501
-    else:
-        ncu = Check("ncu", OK if tool.version else WARN, f"{tool.path} {tool.version}".strip(), gives)
-    return [nsys, ncu]
-
-
-_PARAMETERS = Path("/proc/driver/nvidia/params")
+    found = [collectors.get(name).check() for name in ("nsys", "ncu")]
+    return [
+        Check(
+            one.name, OK if one.is_available else MISSING, f"{one.found} {one.version}".strip(), one.gives, one.remedy
+        )
+        for one in found
+    ]
 
 
 def _counters_permitted() -> Check:
     """Whether the driver lets an ordinary user read GPU counters (ERR_NVGPUCTRPERM where it does not)."""
-    gives = "ncu for ordinary users"
-    try:
-        text = _PARAMETERS.read_text(errors="replace")
-    except OSError:
+    from xsp_post.workload.collectors.ncu import is_restricted
+
+    gives, is_limited = "ncu for ordinary users", is_restricted()
+    if is_limited is None:
         return Check("GPU counters", MISSING, "no NVIDIA driver found", gives)
-    is_restricted = any(line.replace(" ", "") == "RmProfilingAdminOnly:1" for line in text.splitlines())
-    if not is_restricted:
+    if not is_limited:
         return Check("GPU counters", OK, "open to every user", gives)
     if os.geteuid() == 0:
         return Check("GPU counters", OK, "for administrators only; you are administrator", gives)

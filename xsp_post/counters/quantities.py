@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.hardware.gpus import peaks_of_ncu_attributes
 from xsp_post.model.counters import DURATION, INTEGER_ONLY, QUANTITIES, CounterReport
 
 ESTIMATE = "estimate"  # a word of `source`; nothing else there contains it
-SECTOR_BYTES = 32
 # flop of one warp-level tensor instruction where the report only counts those: m16n8k… shapes differ, 512 is
 # what Nsight Compute's own chart assumes (derived__sm__inst_executed_pipe_tensor_x512).
 TENSOR_INSTRUCTION_FLOP = 512
@@ -69,6 +70,12 @@ def is_tensor_operand(metric_name: str) -> bool:
     """Whether a metric counts the tensor operations of one floating-point operand type."""
     match = _TENSOR_PATH.fullmatch(metric_name)
     return match is not None and not match["rate"] and not match["type"].startswith("int")
+
+
+_LINES = TextTable(lambda: {
+    block.name: [(quantity, source) for _, line in block.lines for quantity, _, source in [line.partition(": ")]]
+    for block in read_blocks(Path(__file__).with_name("quantities.txt"))
+})  # fmt: skip
 
 
 class _Wide:
@@ -135,8 +142,7 @@ def quantities(report: CounterReport, tensor_peak_flop_per_s: float | None = Non
     _tensor(wide, seconds, _tensor_peaks(report, wide) if given is None else np.full(len(seconds), given))
     _total_flop(wide)
     _memory(wide, seconds)
-    _occupancy(wide)
-    _speed_of_light(wide)
+    _offered(wide, seconds, "launch")
     _peaks(wide)
     return wide.long()
 
@@ -198,8 +204,7 @@ def _tensor(wide: _Wide, seconds: np.ndarray, peak_flop_per_s: np.ndarray) -> No
             wide.offer("flop_tensor", np.where(is_known, total, np.nan),
                        f"sm__ops_path_tensor_src_*.sum{rate} (floating point){note}")  # fmt: skip
     active = _first(wide, _TENSOR_ACTIVE)
-    for name in _TENSOR_ACTIVE:
-        wide.offer("tensor_active_ratio", wide.get(name) / 100, name)
+    _offered(wide, seconds, "tensor")
     _tensor_silent(wide, active)
     # NVIDIA's chart counts instructions × 512 where it does so at all; elsewhere the share of the pipe says more
     if any(_CHART_COUNTS_INSTRUCTIONS.fullmatch(name) for name in wide.columns.columns):
@@ -309,45 +314,22 @@ def _flop_source(names: tuple[str, ...], key: np.ndarray) -> str:
     return f"{text} ({ESTIMATE})" if (key & 2).any() else text
 
 
+def _offered(wide: _Wide, seconds: np.ndarray, block: str) -> None:
+    """What a block of quantities.txt says, the first line of a quantity first."""
+    for quantity, source in _LINES[block]:
+        name, *factors = source.split(" × ")
+        values = wide.get(name) / (100 if "_pct" in name or ".pct_" in name else 1)
+        for factor in factors:
+            values = values * (seconds if factor == "duration" else float(factor.removesuffix(" B")))
+        wide.offer(quantity, values, source)
+
+
 def _memory(wide: _Wide, seconds: np.ndarray) -> None:
     """Bytes between DRAM and L2, and through L2."""
-    for direction in ("read", "write"):
-        quantity = f"dram_{direction}_bytes"
-        for name, scale, note in (
-            (f"dram__bytes_{direction}.sum", 1.0, ""),
-            (f"dram__bytes_op_{direction}.sum", 1.0, ""),  # its name since compute capability 12
-            (f"dram__sectors_{direction}.sum", SECTOR_BYTES, f" × {SECTOR_BYTES} B"),
-            (f"dram_{direction}_bytes", 1.0, ""),
-            (f"dram_{direction}_transactions", SECTOR_BYTES, f" × {SECTOR_BYTES} B"),
-        ):
-            wide.offer(quantity, wide.get(name) * scale, name + note)
-        rate = f"dram__bytes_{direction}.sum.per_second"
-        wide.offer(quantity, wide.get(rate) * seconds, f"{rate} × duration")
+    _offered(wide, seconds, "directions")
     total = wide.known("dram_read_bytes") + wide.known("dram_write_bytes")
     wide.offer("dram_bytes", total, "dram_read_bytes + dram_write_bytes")
-    wide.offer("dram_bytes", wide.get("dram__bytes.sum"), "dram__bytes.sum")
-    wide.offer("dram_bytes", wide.get("dram__bytes.sum.per_second") * seconds, "dram__bytes.sum.per_second × duration")
-    wide.offer("l2_bytes", wide.get("lts__t_bytes.sum"), "lts__t_bytes.sum")
-    wide.offer("l2_bytes", wide.get("lts__t_sectors.sum") * SECTOR_BYTES, f"lts__t_sectors.sum × {SECTOR_BYTES} B")
-    rate = "lts__t_sectors.sum.per_second"
-    wide.offer("l2_bytes", wide.get(rate) * seconds * SECTOR_BYTES, f"{rate} × duration × {SECTOR_BYTES} B")
-
-
-def _occupancy(wide: _Wide) -> None:
-    """Warps on a multiprocessor ÷ the most it can hold: achieved while active, and what the launch allows."""
-    achieved, most = "sm__warps_active.avg.pct_of_peak_sustained_active", "sm__maximum_warps_per_active_cycle_pct"
-    wide.offer("occupancy_ratio", wide.get(achieved) / 100, achieved)
-    wide.offer("occupancy_ratio", wide.get("achieved_occupancy"), "achieved_occupancy")
-    wide.offer("theoretical_occupancy_ratio", wide.get(most) / 100, most)
-
-
-def _speed_of_light(wide: _Wide) -> None:
-    """Nsight Compute's own shares of the peak: of the multiprocessors, and of all memory there is."""
-    for quantity, name in (
-        ("compute_speed_ratio", "sm__throughput.avg.pct_of_peak_sustained_elapsed"),
-        ("memory_speed_ratio", "gpu__compute_memory_throughput.avg.pct_of_peak_sustained_elapsed"),
-    ):
-        wide.offer(quantity, wide.get(name) / 100, name)
+    _offered(wide, seconds, "totals")
 
 
 def _peaks(wide: _Wide) -> None:

@@ -43,40 +43,29 @@ class Peaks:
         return peak / self.memory_bandwidth_bytes_per_s
 
 
-def find_peaks(
-    gpu_name: str,
-    *,
-    sm_count: int | None = None,
-    clock_hz: float | None = None,
-    compute_capability: str = "",
-    memory_bandwidth_bytes_per_s: float | None = None,
-    l2_bytes: int | None = None,
-    overrides: Mapping[str, Peaks] | None = None,
-) -> Peaks | None:
+def find_peaks(gpu_name: str, *, overrides: Mapping[str, Peaks] | None = None, **known: Any) -> Peaks | None:
     """The peaks of a GPU by its name as the driver or Nsight gives it, or by its attributes; None if unknown.
 
-    A table entry is taken only when its multiprocessor count agrees with ``sm_count`` (where that is
+    ``known``: sm_count, clock_hz, compute_capability, memory_bandwidth_bytes_per_s, l2_bytes, as far as they are. A
+    table entry is taken only when its multiprocessor count agrees with ``sm_count`` (where that is
     known): a MIG slice or a cut-down board that shares the name is computed from its attributes instead.
     """
     user = _from_overrides(gpu_name, overrides or {})
     if user is not None:
         return user
-    gpu = _in_table(gpu_name)
+    gpu, sm_count = _in_table(gpu_name), known.get("sm_count")
     if gpu is not None and (not _is_known(sm_count) or sm_count == gpu.sm_count):
         return _of_product(gpu)
-    return _from_attributes(gpu_name, sm_count, clock_hz, compute_capability, memory_bandwidth_bytes_per_s, l2_bytes)
+    return _from_attributes(gpu_name, known)
 
 
 def peaks_of_device(device: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None) -> Peaks | None:
     """`find_peaks` for a row of the ``devices`` table; unknown columns may lack."""
-    return find_peaks(
-        str(device.get("gpu_name") or ""),
-        sm_count=device.get("sm_count"),
-        clock_hz=device.get("clock_hz"),
-        compute_capability=str(device.get("compute_capability") or ""),
-        memory_bandwidth_bytes_per_s=device.get("memory_bandwidth_bytes_per_s"),
-        overrides=overrides,
-    )
+    known = {name: device.get(name) for name in _ATTRIBUTES}
+    return find_peaks(str(device.get("gpu_name") or ""), overrides=overrides, **known)
+
+
+_ATTRIBUTES = ("sm_count", "clock_hz", "compute_capability", "memory_bandwidth_bytes_per_s")
 
 
 def relative_rates(device: Mapping[str, Any]) -> dict[str, float]:
@@ -161,31 +150,19 @@ def _of_product(gpu: Gpu) -> Peaks:
     return Peaks(gpu.name, peaks, gpu.memory_bandwidth_bytes_per_s, gpu.l2_bytes, FROM_TABLE, gpu.source)
 
 
-def _from_attributes(
-    gpu_name: str,
-    sm_count: int | None,
-    clock_hz: float | None,
-    compute_capability: str,
-    bandwidth: float | None,
-    l2_bytes: int | None,
-) -> Peaks | None:
+def _from_attributes(gpu_name: str, known: Mapping[str, Any]) -> Peaks | None:
+    sm_count, clock_hz, bandwidth = (known.get(one) for one in ("sm_count", "clock_hz", "memory_bandwidth_bytes_per_s"))
+    compute_capability = str(known.get("compute_capability") or "")
     rates = RATES.get(compute_capability)
     flop_per_s: dict[str, float] = {}
     if rates is not None and _is_known(sm_count) and _is_known(clock_hz):
-        flop_per_s = _computed(
-            _without_guesses(rates, gpu_name, compute_capability), int(sm_count), float(clock_hz), float(clock_hz)
-        )
-    known_bandwidth = float(bandwidth) if bandwidth is not None and _is_known(bandwidth) else None
+        sure, clock = _without_guesses(rates, gpu_name, compute_capability), float(clock_hz)
+        flop_per_s = _computed(sure, int(sm_count), clock, clock)
+    known_bandwidth = float(bandwidth) if _is_known(bandwidth) else None
     if not flop_per_s and known_bandwidth is None:
         return None
-    return Peaks(
-        gpu_name,
-        flop_per_s,
-        known_bandwidth,
-        l2_bytes,
-        FROM_ATTRIBUTES,
-        "computed from the device's attributes: multiprocessors × flop per clock × clock",
-    )
+    source = "computed from the device's attributes: multiprocessors × flop per clock × clock"
+    return Peaks(gpu_name, flop_per_s, known_bandwidth, known.get("l2_bytes"), FROM_ATTRIBUTES, source)
 
 
 def _without_guesses(rates: dict[str, int], gpu_name: str, compute_capability: str) -> dict[str, int]:

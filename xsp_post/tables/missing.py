@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.model.results import Results, core_frame
 from xsp_post.model.schemas import TABLES
 from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD, find
 
-_RECORD = {
-    "iterations": "no model execution is marked: run with `xsp-post run`, or put one range around each execution and "
-    "name it with --model-range",
-    "batch": "there is only one batch size: sweep with `xsp-post run --batch-size 1,2,4,…`",
-    "layers": "no layer ranges are in the capture: record with `xsp-post run`, use `with xsp_post.ranges(model):`, "
-    "or name existing ranges with --layer-range",
-    "kernels": "the capture has no GPU kernels: record with `nsys profile --trace=cuda,nvtx`",
-    "counters": "no kernel has flop and DRAM counters: collect them with `xsp-post run --ncu`, or give an .ncu-rep of "
-    "the same program",
-    "allocation": "allocations were not recorded: `xsp-post run` records them from torch's allocator",
-    "gpu": "the peaks of this GPU are not known: give them with --peaks",
-}
-_RECORD_CORE = {
-    "allocations": "no allocation is in the capture: record with torch.profiler and profile_memory=True, or with "
-    "`nsys profile --cuda-memory-usage=true`.",
-    "samples": "no sample is in the capture: record with `nsys profile --gpu-metrics-devices=all`.",
-    "ranks": "no two devices that communicate were recorded: give the captures of all ranks of a job together. Copies "
-    "between host and GPU are no communication.",
-}
+# what must be recorded, by what a step of the catalogue asks for: of an analysis, and of a table of the recording
+_TEXTS = TextTable(lambda: {one.name: one.texts() for one in read_blocks(Path(__file__).with_name("missing.txt"))})
 
 
 def why_empty(table: str, results: Results) -> str:
@@ -35,10 +21,10 @@ def why_empty(table: str, results: Results) -> str:
     name = find(table) or table.strip().lower()
     needs = next((step.recorded.split() for step in (*OF_CAPTURE, *OF_WORKLOAD) if name in step.names), [])
     for need in needs:
-        if need in _RECORD_CORE:
-            return f"{name}: {_RECORD_CORE[need]}" if "part" not in results.tables() else ""
+        if need in _TEXTS["recording"]:
+            return f"{name}: {_TEXTS['recording'][need]}" if "part" not in results.tables() else ""
         if not _has(need, results):
-            return f"{TABLES[name].title}: {_RECORD[need]}."
+            return f"{TABLES[name].title}: {_TEXTS['analysis'][need]}."
     return ""
 
 

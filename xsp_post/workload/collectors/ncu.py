@@ -134,12 +134,12 @@ class NcuCollector:
         return conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
 
 
-def is_restricted() -> bool:
-    """Whether the driver says that only administrators may read counters; False where it says nothing."""
+def is_restricted() -> bool | None:
+    """Whether the driver says that only administrators may read counters; None where there is no driver."""
     try:
         return "RmProfilingAdminOnly: 1" in _PARAMETERS.read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return False
+        return None
 
 
 def report_name(metric_set: str) -> str:
