@@ -1096,15 +1096,17 @@ def _loading(program: Program) -> set[int]:
 
 
 def draw(seed: int, edit: Edit | None = None, *, harmed: bool = True) -> Program:
-    """The program of this seed. ``harmed``: a third are cut, a third lose rows."""
-    p = Play(seed, edit)
-    program = PROGRAMS[seed % len(PROGRAMS)](p)
+    """The program of this seed (from 1,000 on of the second set). ``harmed``: a sixth are cut, a third lose rows."""
+    from generators.more_strangers import MORE
+
+    p, programs = Play(seed, edit), PROGRAMS if seed < 1_000 else MORE
+    program = programs[seed % len(programs)](p)
     if p.pause and not program.warmups:
         program.about += ", code loads at first launches"
         program.warmups = _loading(program)
     if harmed and not program.is_noise:
         way = p.rng.randrange(6)
-        whole = {row["labels"].get(program.executions[0], NONE) for m in program.machines for row in m.work}
+        whole = {row["labels"].get((program.executions or [""])[0], NONE) for m in program.machines for row in m.work}
         if way == 0 and len(whole) > 5:
             first, last = p.rng.choice([(0.0, 0.8), (0.15, 1.0), (0.1, 0.9)])
             cut(program, first, last)
