@@ -92,7 +92,7 @@ def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -
         whole = int(operations.end_ns.max() - operations.start_ns.min())
         coverage = min(trial.recorded_ns[0] / max(whole, 1), 1.0)
         # a long wait that nothing explains may lie outside of what is asked
-        can_ask = identity.replayed.is_settled and bool((operations.call >= 0).any())
+        can_ask = identity.replayed.is_settled and not identity.is_serial and bool((operations.call >= 0).any())
         answers = [
             _answer(trial, question) if not refusal or (can_ask and trial.error_ratio(question) <= LARGEST_ERROR_RATIO)
             else None for question in (0, 1)
@@ -203,7 +203,7 @@ class _Trial:
             ]
         before = max(self.replayed_ns[question], 1)
         ways = [1 - after[question] / before for after in self.known[resources]]
-        middle = (ways[0] + ways[-1]) / 2
+        middle = min((ways[0] + ways[-1]) / 2, 1 - FACTOR)  # what begins late may seem to save more
         error = self.identity.error_ratio if not self.identity.refusal else self.error_ratio(question)
         margin = margin_of(error, middle * before, (1 - middle) * before) + abs(ways[0] - ways[-1]) / 2
         return Gain(resources, middle, margin)

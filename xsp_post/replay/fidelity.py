@@ -30,6 +30,7 @@ class Identity:
     error_ratio: float  # the larger of the whole recording's and the middle execution's; NaN: nothing to replay
     orphan_ratio: float
     refusal: str  # why nothing is predicted; '' when it is
+    is_serial: bool = False  # a profiler ran the kernels one by one
 
 
 def identity_of(results: Results, capture_id: int) -> Identity:
@@ -63,9 +64,10 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
     captures = results.frame("captures", ["capture_id", "collector"])
     collector = captures.loc[captures["capture_id"] == capture_id, "collector"].astype(str)
     refusal = _refusal(operations, error, replayed)
-    if collector.eq("ncu").any():
+    if is_serial := bool(collector.eq("ncu").any()):
         refusal = "Nsight Compute ran its kernels one by one, and each several times: nothing ran beside anything"
-    return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal)
+    return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal,
+                    is_serial)  # fmt: skip
 
 
 def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:

@@ -27,6 +27,7 @@ CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # ki
 # fall into a call that does not wait.
 _MOST_INSIDE_RATIO = 0.1
 _FEWEST_RUNS, _MOST_RUNS, _MOST_STEPS = 24, 2000, 20_000_000  # of a program that is run again
+AT_ONCE_NS = 10_000  # after the operation before it on its stream: it was in the queue
 _MOST_EVENTS = 128  # that are pending at once
 
 
@@ -113,9 +114,10 @@ def make_graph(recording: Recording, learnt: Learnt) -> Graph:
 
 
 def recorded_starts(graph: Graph) -> np.ndarray | None:
-    """`Amounts.release_ns` that keeps work without a launch row where it was; None where all work has one."""
+    """`Amounts.release_ns` that keeps work without a launch row where it was, but for what followed its stream at once;
+    None where there is none."""
     operations = graph.recording.operations
-    orphan = operations.call < 0
+    orphan = (operations.call < 0) & (graph.amounts.gap_ns > AT_ONCE_NS)
     return np.where(orphan, operations.start_ns - graph.begin_ns, NEVER) if orphan.any() else None
 
 

@@ -108,7 +108,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
     calls, call_of_row = _calls(rows, waits, process_of)
     stream, listed = _streams(rows)
-    place = _place(stream, rows["start_ns"].to_numpy(), call_of_row, len(calls))
+    place = _place(stream, rows, call_of_row, calls)
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
              ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id",
@@ -279,14 +279,20 @@ def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) 
     return Calls(**columns), call_of_row
 
 
-def _place(stream: np.ndarray, start: np.ndarray, call: np.ndarray, call_count: int) -> np.ndarray:
-    """The position among the calls of each operation; of one without a launch that of the next of its stream."""
-    place = call.copy()
+def _place(stream: np.ndarray, rows: pd.DataFrame, call: np.ndarray, calls: Calls) -> np.ndarray:
+    """The position among the calls where each operation is enqueued. One without a launch was there before the first
+    call of its process returned that ended after it: between its neighbours on the stream."""
+    place, end = call.copy(), rows["end_ns"].to_numpy()
     missing = np.flatnonzero(call < 0)
     if not len(missing):
         return place
-    order = np.lexsort((start, stream))
-    following = pd.Series(np.where(call[order] >= 0, call[order], np.nan))
-    following = following.groupby(stream[order]).bfill().fillna(call_count)
-    place[order] = np.where(call[order] >= 0, call[order], following.to_numpy().astype(np.int64))
+    for process in range(int(rows["process"].max()) + 1):
+        mine = np.flatnonzero(calls.process == process)
+        lost = missing[rows["process"].to_numpy()[missing] == process]
+        at = np.searchsorted(np.maximum.accumulate(calls.end_ns[mine]), end[lost], side="left")
+        place[lost] = np.append(mine, len(calls))[at]
+    order = np.lexsort((rows["start_ns"].to_numpy(), stream))
+    known = pd.Series(np.where(call[order] >= 0, call[order], np.nan)).groupby(stream[order])
+    earliest, latest = known.ffill().fillna(-1).to_numpy() + 1, known.bfill().fillna(len(calls)).to_numpy()
+    place[order] = np.where(call[order] >= 0, call[order], np.clip(place[order], earliest, latest).astype(np.int64))
     return place
