@@ -52,10 +52,11 @@ def simulated_clock(replayed: Replayed) -> Clock:
     return Clock(replayed.call_start_ns, replayed.call_end_ns, replayed.start_ns, replayed.end_ns)
 
 
-def find_executions(graph: Graph) -> Executions:
-    """The measured executions (no warm-up) of the kind that took most device time; else the recording."""
+def find_executions(graph: Graph, *, of_every_kind: bool = False) -> Executions:
+    """The measured executions (no warm-up) of the kind that took most device time, or of all kinds; else the
+    recording."""
     recording = graph.recording
-    chosen, label = main_executions(recording.iterations)
+    chosen, label = main_executions(recording.iterations, of_every_kind)
     if len(chosen):
         return _of_iterations(graph, chosen, label)
     last = len(recording.calls) - 1
@@ -114,17 +115,21 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
 
 
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
-    """The same executions (`measure`), the first one from the first device work of the recording, the last one to the
-    last: what `xsp-post why` speaks of."""
+    """The same executions (`measure`), the first one from the first device work that its process recorded, the last one
+    to the last: what `xsp-post why` speaks of."""
     operations = graph.recording.operations
     begin, end = measured["begin_ns"].to_numpy().copy(), measured["end_ns"].to_numpy().copy()
-    if len(operations):
-        first, last = int(operations.start_ns.argmin()), int(operations.end_ns.argmax())
-        for which, rows in enumerate(executions.rows):
-            if first in rows:
-                begin[which] = max(begin[which], clock.start_ns[rows].min())
-            if last in rows:
-                end[which] = min(end[which], clock.end_ns[rows].max())
+    edges = {}
+    for process in np.unique(executions.process).tolist():
+        mine = np.flatnonzero((operations.process == process) | (executions.index[0] < 0))  # the recording is of all
+        if len(mine):
+            edges[process] = mine[operations.start_ns[mine].argmin()], mine[operations.end_ns[mine].argmax()]
+    for which, rows in enumerate(executions.rows):
+        first, last = edges.get(int(executions.process[which]), (-1, -1))
+        if first in rows:
+            begin[which] = max(begin[which], clock.start_ns[rows].min())
+        if last in rows:
+            end[which] = min(end[which], clock.end_ns[rows].max())
     return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
 
 

@@ -22,7 +22,15 @@ from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.changes import apply_change, loading, parse_change, usual
-from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock
+from xsp_post.replay.executions import (
+    Clock,
+    Executions,
+    find_executions,
+    measure,
+    recorded_clock,
+    simulated_clock,
+    without_edges,
+)
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.recording import OperationKind
@@ -84,8 +92,8 @@ class Experiment:
 def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -> Experiment:
     """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed.
     ``is_bandwidth``: which operations take the time that their bytes need; None: not known."""
-    executions = identity.executions
     trial, operations = _Trial(identity, is_bandwidth), identity.graph.recording.operations
+    executions = trial.executions
     answers: list[Answer | None] = [None, None]
     refusal, coverage = identity.refusal, float("nan")
     if len(operations):
@@ -131,7 +139,7 @@ def ideal_gain(
     """The share of the executions' time, from their first device work to the last, that goes where resources take no
     time, changes (`parse_change`) are made, and operations take ``factors`` times what they did. None where nothing
     matches."""
-    graph, executions = identity.graph, identity.executions
+    graph, executions = identity.graph, find_executions(identity.graph, of_every_kind=True)
     amounts, hits = graph.amounts.copy(), factors is not None
     for text in ideals:
         try:
@@ -147,7 +155,7 @@ def ideal_gain(
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
     clocks = (simulated_clock(one) for one in (identity.replayed, replay(graph, amounts)))
-    before, after = (device_span(executions, clock) for clock in clocks)
+    before, after = (_elapsed(graph, executions, clock, of_device=True) for clock in clocks)
     return 1 - after / before if before > 0 else None
 
 
@@ -156,7 +164,7 @@ class _Trial:
 
     def __init__(self, identity: Identity, is_bandwidth: np.ndarray | None) -> None:
         self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
-        self.is_bandwidth = is_bandwidth
+        self.is_bandwidth, self.executions = is_bandwidth, find_executions(identity.graph, of_every_kind=True)
 
     @cached_property
     def parts(self) -> dict[str, np.ndarray]:
@@ -183,12 +191,12 @@ class _Trial:
     @cached_property
     def recorded_ns(self) -> tuple[float, float]:
         """As recorded."""
-        return self._times(self.identity.executions, recorded_clock(self.identity.graph))
+        return self._times(self.executions, recorded_clock(self.identity.graph))
 
     @cached_property
     def replayed_ns(self) -> tuple[float, float]:
         """In the replay without a change."""
-        return self._times(self.identity.executions, simulated_clock(self.identity.replayed))
+        return self._times(self.executions, simulated_clock(self.identity.replayed))
 
     def error_ratio(self, question: int) -> float:
         """How far the replay without a change is off in this time."""
@@ -209,7 +217,7 @@ class _Trial:
         return Gain(resources, middle, margin)
 
     def _replayed(self, resources: Sequence[str], release_ns: np.ndarray | None) -> tuple[float, float]:
-        graph, executions = self.identity.graph, self.identity.executions
+        graph, executions = self.identity.graph, self.executions
         is_half = resources == (SYNCHRONISATION,)  # of the waits: half of what is saved where nobody waits
         amounts = self._shorter(resources, 0.0 if is_half else FACTOR)
         if HOST in resources:
@@ -232,20 +240,24 @@ class _Trial:
         return amounts
 
     def _times(self, executions: Executions, clock: Clock) -> tuple[float, float]:
-        return device_span(executions, clock), _elapsed(self.identity.graph, executions, clock)
+        device, latency = (_elapsed(self.identity.graph, executions, clock, of_device=one) for one in (True, False))
+        return device, latency
 
 
 def _alike(one: Amounts, other: Amounts) -> bool:
     return all(np.array_equal(value, vars(other)[name]) for name, value in vars(one).items())
 
 
-def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
-    """From when the first execution could have the device to the end of the last one; the mean of the processes.
+def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: bool) -> float:
+    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes.
+    ``of_device``: not what the host did before the first device work of the recording and after the last one.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
     process had launched before.
     """
     operations, measured = graph.recording.operations, measure(executions, clock)
+    if of_device:
+        measured = without_edges(executions, graph, clock, measured)
     begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
     taken = []
     for process in np.unique(executions.process):
@@ -255,17 +267,6 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock) -> float:
         free = clock.end_ns[older].max() if older.any() else begin[mine[0]]
         taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
     return float(np.mean(taken))
-
-
-def device_span(executions: Executions, clock: Clock) -> float:
-    """From the first device work of the executions to the last; the mean of the processes."""
-    taken = []
-    for process in np.unique(executions.process):
-        rows = [rows for rows, of in zip(executions.rows, executions.process) if of == process and len(rows)]
-        if rows:
-            every = np.concatenate(rows)
-            taken.append(clock.end_ns[every].max() - clock.start_ns[every].min())
-    return float(np.mean(taken)) if taken else 0.0
 
 
 def _with_shorter_edges(executions: Executions) -> Executions:

@@ -129,9 +129,9 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     )  # fmt: skip
 
 
-def main_executions(iterations: pd.DataFrame) -> tuple[pd.DataFrame, str]:
-    """The measured executions (no warm-up) of the kind that took most device time, by process and start, and what one
-    is; none where no execution has any."""
+def main_executions(iterations: pd.DataFrame, of_every_kind: bool = False) -> tuple[pd.DataFrame, str]:
+    """The measured executions (no warm-up) of the kind that took most device time, or of all, by process and start, and
+    what that one is; none where no execution has any."""
     if not len(iterations):
         return iterations, ""
     steady = iterations[~iterations["is_warmup"].to_numpy(bool)]
@@ -142,7 +142,7 @@ def main_executions(iterations: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     if not weight.max() > 0:
         return iterations.iloc[:0], ""
     label = str(weight.idxmax())
-    return steady[labels == label].sort_values(["process_id", "start_ns"]), label
+    return steady[(labels == label) | of_every_kind].sort_values(["process_id", "start_ns"]), label
 
 
 def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[int, int] | None:

@@ -132,31 +132,37 @@ _LEAST_REST = 0.005
 def evidence_of(limit: Limit) -> tuple[str, ...]:
     """One line per group with more than a hundredth of the time, and one for the others where they are worth it:
     together they are all of it."""
-    window = max(limit.window_ns, 1)
-    groups = (*limit.groups, ("unknown", limit.unknown_ns))
-    said = [(_group(limit, group, time), time) for group, time in groups if time >= 0.01 * window]
-    rest = window - sum(time for _, time in said)
-    if said and rest >= _LEAST_REST * window:
+    said = _groups(limit)
+    rest = max(limit.window_ns, 1) - sum(time for _, time in said)
+    if said and rest >= _LEAST_REST * limit.window_ns:
         said.append(("other, each below 1 %", rest))
-    lines = [f"{word}: {format_ns(time)}, {format_ratio_percent(time / window)}" for word, time in said]
-    return tuple(line[:1].upper() + line[1:] for line in lines)
-
-
-def _group(limit: Limit, group: str, time: int) -> str:
-    """A group in words; the page says of copies only how long they ran."""
-    waited = time - int(limit.window.get("copy_busy_ns", time)) if group == "copy" else 0
-    return group_word(limit, group) + (", and waiting for copy calls" if waited >= 0.01 * time > 0 else "")
+    return tuple(
+        f"{word[:1].upper()}{word[1:]}: {_of_device(limit, time)}, {_share(limit, time)}" for word, time in said
+    )
 
 
 def parts_of(limit: Limit) -> str:
     """The same in one sentence: ``kernels 468 ms (97.5 %), launches 5.63 ms (1.2 %)``."""
-    window = max(limit.window_ns, 1)
-    groups = [one for one in (*limit.groups, ("unknown", limit.unknown_ns)) if one[1] >= 0.01 * window]
-    named = (
-        f"{group_word(limit, group)} {format_ns(time)} ({format_ratio_percent(time / window)})"
-        for group, time in groups
-    )
-    return ", ".join(named)
+    return ", ".join(f"{word} {_of_device(limit, time)} ({_share(limit, time)})" for word, time in _groups(limit))
+
+
+def _groups(limit: Limit) -> list[tuple[str, int]]:
+    """Groups with more than a hundredth of the time, in words; of all devices, ns."""
+    groups = [one for one in (*limit.groups, ("unknown", limit.unknown_ns)) if one[1] >= 0.01 * limit.window_ns > 0]
+    waited = dict(limit.groups).get("copy", 0) - int(limit.window.get("copy_busy_ns", limit.window_ns))
+    calls = ", and waiting for copy calls"
+    return [
+        (group_word(limit, name) + calls * (name == "copy" and waited >= 0.01 * time), time) for name, time in groups
+    ]
+
+
+def _of_device(limit: Limit, time: float) -> str:
+    """A time of all devices as that of one: the mean."""
+    return format_ns(time / max(limit.device_count, 1))
+
+
+def _share(limit: Limit, time: float) -> str:
+    return format_ratio_percent(time / max(limit.window_ns, 1))
 
 
 def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
@@ -186,7 +192,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if said.causes:
         idle = limit.window_ns - limit.busy_ns
         of = f" ({_idle_of(limit)})" if verbose else ""
-        say(console, Text(sentence("bar.causes", time=format_ns(idle), of=of), style="bold"))
+        say(console, Text(sentence("bar.causes", time=_of_device(limit, idle), of=of), style="bold"))
     for row in said.causes if verbose else said.causes[:_FEW]:
         line = f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}"
         if verbose:
@@ -225,9 +231,9 @@ def print_gains(console: Console, limit: Limit) -> None:
 
 def _idle_of(limit: Limit) -> str:
     """Which time the idle time is of; `compare` says it of the whole recording."""
-    together = f"{limit.device_count} GPUs together, " if limit.device_count > 1 else ""
+    each = f"each of {limit.device_count} GPUs, " if limit.device_count > 1 else ""
     scope = {"execution": "measured executions, ", "warm-up": "warm-up, "}.get(limit.scope, "")
-    return f"{together}{scope}from the first device work to the last"
+    return f"{each}{scope}from the first device work to the last"
 
 
 def reach_of(one: Advice) -> str:

@@ -283,10 +283,11 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     found = summed(causes, keys, amounts)
     if found["detail"].eq(FIRST_LAUNCH).any():
         found = summed(found.assign(owner=_with_others(found)), keys, amounts)
-    rows = found.nlargest(count, "idle_ns").to_dict("records")
-    window = max(limit.window_ns, 1)
-    return [CauseRow(**{"layer_path": "", **{str(k): v for k, v in row.items()}}, ratio=row["idle_ns"] / window)
-            for row in rows]  # fmt: skip
+    found = found.nlargest(count, "idle_ns")
+    # of one device, as the verdict: the mean
+    found = found.assign(ratio=found["idle_ns"] / max(limit.window_ns, 1), layer_path=found.get("layer_path", ""))
+    found["idle_ns"] //= max(limit.device_count, 1)
+    return [CauseRow(**{str(k): v for k, v in row.items()}) for row in found.to_dict("records")]
 
 
 def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
@@ -309,7 +310,7 @@ def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow |
     mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].eq(scope)]
     time = int(mine["idle_ns"].sum())
     rows = largest_causes(results, replace(limit, scope=scope, window_ns=time), count=1) if time else []
-    return time, rows[0] if rows else None
+    return time // max(limit.device_count, 1), rows[0] if rows else None
 
 
 def _with_others(causes: pd.DataFrame) -> pd.Series:
