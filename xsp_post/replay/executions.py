@@ -79,11 +79,11 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
     process = [int(operations.process[mine[0]]) if len(mine) else 0 for mine in rows]
     orphans = np.flatnonzero((operations.call < 0) & (operations.iteration < 0))
-    for which, own in enumerate(rows if len(orphans) else ()):  # what ran meanwhile, launched by nobody knows whom
+    for number, own in enumerate(rows if len(orphans) else ()):  # what ran meanwhile, launched by nobody knows whom
         at = operations.start_ns[orphans]
-        until = max(int(end[which]), int(operations.end_ns[own].max(initial=0)))
-        inside = (at >= start[which]) & (at < until) & (operations.process[orphans] == process[which])
-        rows[which], orphans = np.union1d(own, orphans[inside]), orphans[~inside]
+        until = max(int(end[number]), int(operations.end_ns[own].max(initial=0)))
+        inside = (at >= start[number]) & (at < until) & (operations.process[orphans] == process[number])
+        rows[number], orphans = np.union1d(own, orphans[inside]), orphans[~inside]
     first, last, before = (np.full(len(index), -1, np.int64) for _ in range(3))
     for one in sorted(set(process)):
         mine = np.flatnonzero(calls.process == one)
