@@ -26,8 +26,8 @@ def test_only_an_analysis_gives_its_charts_alone(results):
 def test_a_figure_says_which_case_it_shows(results):
     label = main_case(results).label
     found = charts(results, only=["A1", "A10"])
-    assert label and found["a10"].to_dict(validate=False)["title"] == f"Kernels by name, {label}"
-    assert found["a01"].to_dict(validate=False)["title"] == "Throughput"
+    assert label and found["a10"].to_dict(validate=False)["title"] == f"Kernels by name, {label} · resnet-like"
+    assert found["a01"].to_dict(validate=False)["title"] == "Throughput · resnet-like"
 
 
 def test_without_the_converter_a_picture_says_what_to_install_and_the_page_has_its_charts(results, monkeypatch):

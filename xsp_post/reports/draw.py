@@ -301,7 +301,7 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
         marks.insert(0, base.mark_rule(strokeWidth=1.8).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")))
     elif row.low:
         marks.append(base.mark_rule(strokeWidth=1.8).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), **roof))
-    if row.tick:
+    if row.tick and _has_values(data["tick"]):
         ticks = alt.Chart(data).mark_point(shape="stroke", size=110, strokeWidth=2, opacity=1)
         marks.append(ticks.encode(x=base.encoding.x, y=alt.Y("tick:Q"), **roof))
     plain = alt.Chart(data).encode(y=base.encoding.y, text=alt.Text("text:N"))

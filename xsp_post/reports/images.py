@@ -31,6 +31,7 @@ def charts(results: Results, *, case: int | None = None, only: Sequence[str] = (
         # a figure leaves the page, which says of which case it is: a rank, a batch size
         of_one = shown.label if shown is not None and _analyses_of(block.id) & _OF_ONE_CASE else ""
         title = f"{block.label}, {of_one}" if of_one else block.label
+        title += f" · {document.summary.title}"
         found[block.id] = theme.styled(block.chart, title)
         for label, form in block.alternatives:
             found[f"{block.id}-{label.lower()}"] = theme.styled(form, title)

@@ -20,7 +20,7 @@ from xsp_post.reports.trust import Balance
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
 
-_LEAST_SHARE = 0.001  # resources that save less are left out behind the first few
+_RESOURCES = 4  # of those that save most, beside all of them together
 _COLOURS = {
     "nesting": "--kernel",
     "sequence": "--base",
@@ -63,11 +63,12 @@ def first_screen(summary: Summary) -> str:
 
 def _shares(summary: Summary) -> list[dict[str, Any]]:
     """What would be saved if a resource took half its time: those that save most, their parts, all of them."""
-    wholes = [one for one in summary.shares if not one["part"]]
-    told = [one["resource"] for i, one in enumerate(wholes) if i < 3 or one["gain_ratio"] >= _LEAST_SHARE]
+    wholes = [one["resource"] for one in summary.shares if not one["part"]]
+    told = [*wholes[:_RESOURCES], *wholes[_RESOURCES:][-1:]]
+    ordered = sorted(summary.shares, key=lambda one: (wholes.index(one["resource"]), one["part"] != ""))
     return [
         {**one, "margin": one["high_gain_ratio"] - one["gain_ratio"], "width": f"{200 * max(one['gain_ratio'], 0):.1f}"}
-        for one in summary.shares
+        for one in ordered
         if one["resource"] in told and (one["is_shown"] or not one["part"])
     ]
 

@@ -49,6 +49,9 @@ async function drawChart(holder, alternative) {
   spec.datasets = {};
   for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name).map((row) => ({ ...row }));
   if (chart.fluid) spec.width = "container";
+  // a saved picture says what it shows, and of which capture
+  const label = (holder.querySelector("h3") || holder.querySelector("figcaption")).textContent;
+  spec.title = { text: label, subtitle: document.querySelector("h1").textContent, subtitleColor: ink("muted"), limit: target.clientWidth - 60 };
   const previous = views.get(holder.dataset.chart);
   if (previous) previous.finalize();
   const config = { ...(dark ? DATA.config.dark : DATA.config.light) };
@@ -61,7 +64,6 @@ async function drawChart(holder, alternative) {
     actions: { export: { svg: true, png: true }, source: false, compiled: false, editor: false },
     downloadFileName: chart.file, tooltip: { theme: dark ? "dark" : "light" },
   });
-  const label = (holder.querySelector("h3") || holder.querySelector("figcaption")).textContent;
   target.querySelector("details > summary")?.setAttribute("aria-label", "Save the chart " + label);
   target.querySelector("svg.marks, canvas.marks")?.setAttribute("aria-label", label);
   target.querySelector("svg.marks, canvas.marks")?.setAttribute("role", "img");

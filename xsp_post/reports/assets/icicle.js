@@ -48,7 +48,7 @@ class SvgRecorder {
   stroke() { this.parts.push(`<path d="${this.points}" fill="none" stroke="${xml(this.strokeStyle)}" stroke-width="${this.lineWidth}" opacity="${this.globalAlpha}"/>`); }
   text() {
     const patterns = this.patterns.map(({ color, size }, n) => `<pattern id="hatch${n}" width="${size}" height="${size}" patternUnits="userSpaceOnUse"><path d="M-1 ${size + 1}L${size + 1} -1" stroke="${xml(color)}" stroke-width="1.2"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" font-family="${xml(ink("font"))}" font-size="12"><defs>${patterns}</defs><rect width="100%" height="100%" fill="${ink("paper")}"/>${this.parts.join("")}</svg>`;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" font-family="${xml(ink("font"))}" font-size="12"><title>${xml(document.title)}</title><defs>${patterns}</defs><rect width="100%" height="100%" fill="${ink("paper")}"/>${this.parts.join("")}</svg>`;
   }
 }
 function svgOf(draw) {
