@@ -299,3 +299,26 @@ def test_the_peak_of_memory_of_each_capture_is_in_the_fleet():
     assert frame["memory_reserved_bytes"].tolist() == [-1, 512, -1, -1]
     assert for_people(Analysis({"fleet": frame}), "fleet")["memory_peak_bytes"].isna().tolist() == [
         True, False, False, True]  # fmt: skip
+
+
+def test_a_store_is_its_deepest_timing_run_with_the_most_kernels():
+    captures = pd.DataFrame({
+        "capture_id": [0, 1, 2, 3], "level": ["M", "M/L/G", "M/L/G", "M/L/G+counters"], "kernel_count": [0, 5, 9, 99],
+    })  # fmt: skip
+    assert fleet._deepest(captures)["capture_id"] == 2
+
+
+def test_busy_time_of_several_gpus_is_the_mean_of_those_that_worked():
+    devices = pd.DataFrame({
+        "capture_id": [0, 0, 0], "gpu_index": [0, 1, 2], "device_ns": [9, 5, 0], "busy_ns": [8, 4, 0],
+    })  # fmt: skip
+    results = Analysis({"devices": devices})
+    capture = pd.Series({"capture_id": 0, "gpu_count": 2, "busy_ns": float("nan")})
+    assert fleet._busy_per_gpu(results, capture) == 6
+
+
+def test_a_sweep_without_batch_sizes_is_represented_by_the_capture_with_most_iterations():
+    group = pd.DataFrame({"is_optimal": [False, False], "sample_count": [3, 30], "case_id": [0, 1]})
+    assert fleet._representative(group, group.iloc[:0])["case_id"] == 1
+    best = pd.DataFrame({"throughput_inputs_per_s": [1.0, 5.0, 2.0], "case_id": [4, 5, 6]})
+    assert fleet._representative(group, best)["case_id"] == 5

@@ -66,3 +66,9 @@ def test_live_bytes_are_those_of_a_book_keeper(events):
         mine = owner == one
         at = [int(size[mine & live_at(lives, np.full(len(size), row))].sum()) for row in range(len(size))]
         assert most[one] == max(at, default=0)
+
+
+def test_sums_of_bytes_are_whole_numbers():
+    place, change = arrays([0, 1, 0], [1 << 55, 3, 1])
+    assert running(place, change, 2).tolist() == [1 << 55, 3, (1 << 55) + 1]
+    assert running(place, change, 2).dtype == np.int64

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from generators.histories import History, history, with_drift, with_step
+from scipy import stats
 
-from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, sizes
+from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, drift_sizes, sizes
 
 
 def found(of: History) -> list[Change]:
@@ -72,3 +75,13 @@ def test_few_captures_show_a_large_change_only():
     values[3:, [0, 4]] *= 1.5
     assert [one.first for one in found(History(values, []))] == [3]
     assert found(History(values[:3], [])) == []
+
+
+def test_a_drift_without_noise_has_its_ends_and_the_interval_of_the_floor():
+    """Least squares on a straight line: the slope's error is floor · √(12 / (n (n² − 1))), times n − 1 steps."""
+    count, floor = 10, 0.5
+    values = 100.0 + 3.0 * np.arange(count)[:, None]
+    first, last, low, high = drift_sizes(values, np.array([floor]))[:, 0]
+    assert (first, last) == pytest.approx((100.0, 127.0))
+    half = stats.t.ppf(0.975, count - 2) * floor * math.sqrt(12 / (count * (count**2 - 1))) * (count - 1)
+    assert (low, high) == pytest.approx((27.0 - half, 27.0 + half))

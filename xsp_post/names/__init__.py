@@ -22,21 +22,9 @@ from xsp_post.names.rules import parse_heads
 from xsp_post.names.suffixes import Parts, cut_suffix
 
 COLUMNS = (
-    "dialect",
-    "role",
-    "folded_name",
-    "base_name",
-    "layer_type",
-    "module_path",
-    "call_index",
-    "step_index",
-    "sequence",
-    "op_id",
-    "shape_text",
-    "phase",
-    "is_warmup",
-    "is_backward",
-)
+    "dialect", "role", "folded_name", "base_name", "layer_type", "module_path", "call_index", "step_index", "sequence",
+    "op_id", "shape_text", "phase", "is_warmup", "is_backward",
+)  # fmt: skip
 _MANY = 100_000
 
 

@@ -2,73 +2,25 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.names.heads import Words
 from xsp_post.names.patterns import digits_in, first_match, groups, numbers, possible
 
-# Warm-up by its text: "compile" but neither "compiled" nor "compiler".
-WARMUP_WORD = r"(?i)warm(?:ing)?[\-_ ]?up"
-WARMUP = WARMUP_WORD + r"|(?i)compil(?:e(?:[^dr]|$)|ation|ing)|(?i)autotun|(?i)cudnn[._]benchmark"
-WARMUP += r"|^(?:TSL:)?Xla(?:Pass|Compile|Dump|Autotun|Emit|Optimi|Link|Build)"
-
-# A keyword that counts what repeats, its number, and "/100" or " of 100" behind it.
-_COUNTED = (
-    r"(?P<word>(?:(?:^|[^a-zA-Z])(?i:steps?|iterations?|iters?|it|epochs?|batch|micro[_\- ]?batch|mb|requests?|req"
-    r"|tokens?|frames?|samples?|trials?|runs?|reps?|repeats?|repetitions?|cycles?|tick|idx|index))"
-    r"|(?:ProfilerStep|Step|Iteration|Iter|Epoch|Batch))"
-    r"(?P<gap>[ _#:=\-]{0,3}\(?)(?P<number>\d{1,18})(?:\s?(?:/|of)\s?\d+)?"
+_BLOCKS = read_blocks(Path(__file__).with_name("plain.txt"))
+_PATTERNS = {block.name: "".join(line[2:] for _, line in block.lines) for block in _BLOCKS}
+WARMUP_WORD, WARMUP, _COUNTED, _STEP, _NUMBERED_INSIDE, _NUMBERED = (
+    _PATTERNS[name] for name in ("warm-up word", "warm-up", "counted", "step", "numbered inside", "numbered")
 )
-_STEP = (
-    r"(?:(?:^|[^a-zA-Z])(?i:steps?|iterations?|iters?)|ProfilerStep|[a-z]Step|[a-z]Iteration)"
-    r"[ _#:=\-]{0,3}\(?(?P<x>\d{1,18})"
-)
-
-_MARKER_WORDS = (
-    r"(?i)^(?:(?:epoch|profiler|train|training|global|model|eval|validation|val|test|inference|warm[\-_ ]?up|benchmark"
-    r"|measured?|timed|profile|profiled|main|inner|outer|decode|prefill|generation|denoising|denoise|optimization"
-    r"|sampling|diffusion)[ _\-.]?)*(?:step|iteration|iter|batch|frame|request|query|sample|image)[ _#:=\-()\[\]]*$"
-)
-_MODEL_WORDS = (
-    r"(?i)^(?:(?:model|net|network|module|engine)(?:[ _.]?(?:forward|inference|infer|execute|call|run))?"
-    r"|inference|infer|predict|(?:model )?inference|run[ _]?inference)(?:\(\))?[ _#:=\-]*$"
-)
-_PHASE_WORDS = (
-    r"(?i)^(?:model[ _.:])?(?:forward|fwd|backward|bwd|loss\.backward|backprop|back ?propagation"
-    r"|optim(?:izer|iser)?|opt|zero[_ ]?grad|(?:optim(?:izer)?|opt)[ _.](?:zero[_ ]?grad|step)|prefill|decode"
-    r"|clip[_ ]?grad(?:[_ ]?norm)?|loss|compute[ _]?loss|grad(?:ient)?[ _]?(?:sync|update)?)"
-    r"(?:[ _\-]?(?:pass|step|phase|only))?(?:\(\))?[ _#:=\-]*$"
-)
-_PHASES = (  # first match wins
-    ("optimizer", r"(?i)optimi[sz]er|(?:^|[^a-z])optim(?:[^a-z]|$)|(?:^|[^a-z])opt(?:[ _.]step|$)|zero_grad"),
-    ("train_step", r"(?i)train(?:ing)?[ _\-]?step|forward[ _\-]?(?:and[ _\-]?)?backward"),
-    ("backward", r"(?i)backward|backprop|(?:^|[^a-z])bwd(?:[^a-z]|$)"),
-    ("prefill", r"(?i)prefill"),
-    ("decode", r"(?i)(?:^|[^a-z])decode(?:[^a-z]|$)"),
-    ("forward", r"(?i)forward|(?:^|[^a-z])fwd(?:[^a-z]|$)"),
-)
-_MODULE_WORDS = (
-    r"^(?:\w+\.)*(?:Transformer(?:Layer|Block|Encoder\w*|Decoder\w*)|ParallelTransformer\w*|ParallelMLP|ParallelAttention"
-    r"|SelfAttention|CrossAttention|MLP|MoE\w*|\w*(?:Attention|DecoderLayer|EncoderLayer|Block|Embedding|RMSNorm"
-    r"|LayerNorm|BatchNorm\dd|Conv\dd|Linear|ReLU|Softmax))(?:[_ .:]?\d+)?$"
-    r"|(?i)^(?:\w+[_. ])?(?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?\d+"
-    r"(?:[ _\-.:](?:forward|fwd|backward|bwd|compute|call|run|exec(?:ute)?)(?:[ _]?pass)?)?$"
-)
-_NUMBERED_INSIDE = (
-    r"(?i)((?:layer|block|stage|encoder|decoder|expert|conv|fc|linear|attn|attention|mlp)[ _\-.]?)\d+([ _\-.:])"
-)
-_NUMBERED = r"[ _.\-]\d+$|(?i)(layer|block|stage|conv|bn|fc|relu|linear|pool)\d+$"
-
-
-_ROLE_WORDS = (
-    ("iteration", _MARKER_WORDS),
-    ("phase", _PHASE_WORDS),
-    ("model", _MODEL_WORDS),
-    ("module", _MODULE_WORDS),
+_PHASES, _ROLE_WORDS = (
+    [(name.removeprefix(kind), pattern) for name, pattern in _PATTERNS.items() if name.startswith(kind)]
+    for kind in ("phase ", "role ")
 )
 
 
