@@ -24,6 +24,10 @@ class Work:
     ns: np.ndarray
     total_ns: int  # of all device activities, those without a launch too
 
+    def of(self, mask: np.ndarray) -> Work:
+        """Some of the rows; the total stays."""
+        return Work(self.span[mask], self.process_index[mask], self.at_ns[mask], self.ns[mask], self.total_ns)
+
 
 @dataclass(frozen=True)
 class Times:

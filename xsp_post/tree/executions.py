@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -33,6 +33,7 @@ MARKERS, ROOTS, TRAINING, COUNTED, CYCLES, SEQUENCE = EXECUTION_RULES.values()
 OUTERMOST, REPLAYS = "outermost ranges", "replays of a CUDA graph"
 _WORD_OF_RULE = {rule: word for word, rule in EXECUTION_RULES.items()}
 _MOST_DEPTH = 8
+_STEPS, _UPDATES = r"\.step$", r"(?i)^opt|\.step$"
 _FEWEST_COUNTED = 2
 
 # Parts of a layer, not distinguished by a number: what repeats of them is layers, not executions.
@@ -61,6 +62,7 @@ class Candidate:
     score: float = 0.0
     names: list[tuple[str, int]] = field(default_factory=list)  # text and how often, the heaviest first
     turn: np.ndarray | None = None
+    called: list[str] = field(default_factory=list)  # name of each turn
     recurs: bool = True  # whether each text of them, numbers aside, occurs several times
     # executions beside the turns: one span each
     alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -99,14 +101,60 @@ class Executions:
 def find_executions(
     ranges: Ranges, library: np.ndarray, wanted: str = "", constants: Constants = DEFAULTS
 ) -> Executions:
-    """The model executions that ranges mark. Without evidence none is preferred. ``wanted``: a word of
-    `EXECUTION_RULES`. Raises `UsageError` where there is none of that kind."""
-    finder = _Finder(ranges, library, constants)
+    """The model executions that ranges mark, of each program that was recorded. Without evidence none is preferred.
+    ``wanted``: a word of `EXECUTION_RULES`. Raises `UsageError` where there is none of that kind."""
+    program = _programs(ranges)
+    several = range(int(program.max(initial=0)) + 1)
+    finders = [_Finder(ranges, library, constants, program if len(several) > 1 else None, k) for k in several]
+    found = [_chosen(finder, wanted, constants) for finder in finders]
+    chosen = sorted((c for c, _ in found if c is not None), key=lambda c: -c.device_ns)
+    model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
+    for candidate in chosen:
+        if candidate.turn is None:
+            model[candidate.spans] = True
+        else:
+            turn = turn.copy()
+            turn[candidate.spans] = candidate.turn + turn.max() + 1
+            model[candidate.alone] = True
+    others = sorted((c for _, more in found for c in more), key=lambda c: -c.coverage_ratio)
+    return Executions(model, turn, _together(chosen), others)
+
+
+def _programs(ranges: Ranges) -> np.ndarray:
+    """Number of the program of each process: those whose ranges have other texts are other programs."""
+    process, text = ranges.times.process_index, ranges.folded_id
+    used = np.unique(ranges.times.work.process_index)
+    number = np.zeros(int(max(process.max(initial=0), used.max(initial=0))) + 1, np.int64)
+    known: list[set[int]] = []
+    for one in used.tolist() if len(used) > 1 else []:
+        texts = set(np.unique(text[process == one]).tolist())
+        alike = [k for k, other in enumerate(known) if len(texts & other) >= len(texts ^ other) or not texts]
+        number[one] = alike[0] if alike else len(known)
+        known += [] if alike else [texts]
+    return number
+
+
+def _together(chosen: list[Candidate]) -> Candidate | None:
+    """What was taken in each program as one candidate, called by the rule of the one with most of the work."""
+    if len(chosen) < 2:
+        return chosen[0] if chosen else None
+    shares = np.array([c.device_ns for c in chosen]) / max(sum(c.device_ns for c in chosen), 1)
+    likeness, cost = (float(shares @ [getattr(c, name) for c in chosen]) for name in ("likeness_ratio", "cost_ratio"))
+    return replace(
+        chosen[0], spans=np.concatenate([c.spans for c in chosen]), device_ns=sum(c.device_ns for c in chosen),
+        coverage_ratio=sum(c.coverage_ratio for c in chosen), likeness_ratio=likeness, cost_ratio=cost,
+        names=[name for c in chosen for name in c.names], recurs=all(c.recurs for c in chosen),
+        turn=next((c.turn for c in chosen if c.turn is not None), None), called=[n for c in chosen for n in c.called],
+    )  # fmt: skip
+
+
+def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candidate | None, list[Candidate]]:
+    """The best candidate of one program, and the others."""
     ways: list[Callable[[], Candidate | None]] = [
         finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
-    if not any(c.coverage_ratio >= constants.least_coverage for c in found):
+    if finder.is_all and not any(c.coverage_ratio >= constants.least_coverage for c in found):
         found += [c for c in (finder.periods(),) if c is not None]
     found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
     chosen: Candidate | None
@@ -114,22 +162,14 @@ def find_executions(
         chosen = _wanted(found, wanted)
     else:
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
-        most = [c for c in found if c.coverage_ratio >= constants.least_coverage]
+        most = [c for c in found if c.coverage_ratio >= constants.least_coverage * finder.share]
         chosen = next(iter(most or [c for c in found if c.rule in explicit]), None)
-    model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
-    if chosen is not None and chosen.turn is not None:
-        turn = turn.copy()
-        turn[chosen.spans] = chosen.turn
-        model[chosen.alone] = True
-    elif chosen is not None:
-        model[chosen.spans] = True
-    others = sorted((c for c in found if c is not chosen), key=lambda c: -c.coverage_ratio)
-    return Executions(model, turn, chosen, others)
+    return chosen, [c for c in found if c is not chosen]
 
 
 def described(ranges: Ranges, model: np.ndarray, rule: str) -> Candidate | None:
     """The candidate that some other rule chose (the user's options, our own ranges, depth), weighed as the others."""
-    return _Finder(ranges, np.zeros(len(model), bool), DEFAULTS).of_ranges(rule, np.flatnonzero(model), 1.0)
+    return _Finder(ranges, np.zeros(len(model), bool), DEFAULTS, None, 0).of_ranges(rule, np.flatnonzero(model), 1.0)
 
 
 def _wanted(found: list[Candidate], word: str) -> Candidate:
@@ -142,14 +182,21 @@ def _wanted(found: list[Candidate], word: str) -> Candidate:
 
 
 class _Finder:
-    """The candidates of one capture; sums of device time are computed once."""
+    """The candidates of one program (``program``: its number per process; None: there is one); sums of device time are
+    computed once."""
 
-    def __init__(self, ranges: Ranges, library: np.ndarray, constants: Constants) -> None:
-        self.ranges, self.constants = ranges, constants
+    def __init__(
+        self, ranges: Ranges, library: np.ndarray, constants: Constants, program: np.ndarray | None, number: int
+    ) -> None:
+        self.ranges, self.constants, self.is_all = ranges, constants, program is None
         self.times: Times = ranges.times
-        self.work = ranges.times.work
+        self.work, self.share = ranges.times.work, 1.0
         self.open = ~library & ~ranges.has_role("mark")
-        self.is_plain = ranges.has_role("") & ~library & (ranges.kind != SpanKind.OPERATOR)
+        if program is not None:
+            self.open &= program[self.times.process_index] == number
+            self.work = self.work.of(program[self.work.process_index] == number)
+            self.share = self.work.ns.sum() / max(self.work.total_ns, 1)
+        self.is_plain = ranges.has_role("") & self.open & (ranges.kind != SpanKind.OPERATOR)
 
     @cached_property
     def inside(self) -> tuple[np.ndarray, np.ndarray]:
@@ -335,13 +382,16 @@ class _Finder:
         found = self.of_ranges(OUTERMOST, spans, self.constants.prior_of_place)
         if found is not None:  # one that does not recur is looked into
             found.recurs = int(np.bincount(called[found.spans])[called[found.spans]].min()) >= FEWEST_TURNS
+            found.recurs &= bool(ranges.around(self.open)[found.spans].any())  # recorded ranges are not replaced
         return found
 
     def training(self) -> Candidate | None:
         """Siblings up to the end of each training step: up to the optimiser's, else the backward work's."""
         ranges, times = self.ranges, self.times
         zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
-        trains = times.is_training & self.open & ~zero
+        # an engine's own step is one where it does something
+        steps = found_in(ranges.folded_texts, _STEPS)[ranges.folded_id] & (self.inside[1] > 0)
+        trains = (times.is_training | (steps & ~ranges.has_role("iteration"))) & self.open & ~zero
         trains &= ~ranges.inside(trains)
         if not trains.any():
             return None
@@ -376,7 +426,7 @@ class _Finder:
         forward passes has, and calls that are in no step; None for no steps."""
         ranges, folded = self.ranges, self.ranges.folded_id[rows]
         trains, is_call = trains[rows], marked[rows]
-        optimises = trains & found_in(ranges.folded_texts, "(?i)^opt")[folded]
+        optimises = trains & found_in(ranges.folded_texts, _UPDATES)[folded]
         ends = optimises if optimises.any() else trains
         turn = np.cumsum(np.r_[False, ends[:-1] & ~ends[1:]])
         weight = np.where(self._training[rows], 0.0, self.inside[0][rows] + 1.0)
@@ -442,7 +492,7 @@ class _Finder:
         prior = 1.0 if rule == TRAINING else self.constants.prior_of_model
         table = self._series(ns, count, series.astype(np.int64), prior)
         found = self._summed(rule, spans[: len(turn)], table, [(name, int(turn.max()) + 1)])
-        found.turn, found.alone = turn, alone
+        found.turn, found.alone, found.called = turn, alone, [name] * (int(turn.max()) + 1)
         return found
 
 

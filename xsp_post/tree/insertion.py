@@ -203,7 +203,7 @@ def with_turns(draft: Draft) -> Draft:
     grouped = nodes.iloc[members].groupby(turn[members - 1])
     first = pd.Series(members).groupby(turn[members - 1]).first().to_numpy()
     start, end = grouped["start_ns"].min().to_numpy(), grouped["end_ns"].max().to_numpy()
-    home, name = parent[first], draft.levels.chosen.names[0][0]
+    home, name = parent[first], np.array(draft.levels.chosen.called, object)[grouped["parent_id"].first().index]
     found = pd.DataFrame({
         "parent": -1, "process_index": nodes["process_index"].to_numpy()[first], "thread_index": thread[first],
         "start_ns": start, "end_ns": end, "name": name, "folded_name": name, "layer_type": "", "level": "MODEL",

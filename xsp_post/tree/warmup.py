@@ -7,8 +7,10 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
 
-# A leading iteration is warm-up when it takes this much longer than the median of the iterations after it.
+# A leading iteration is warm-up when it takes this much longer than the median of the iterations after it, …
 SLOW_START_RATIO = 1.3
+# … and fewer than a third of them as long as this share of it.
+_AS_LONG = 0.95
 
 
 def mark_warmup(
@@ -30,7 +32,13 @@ def mark_warmup(
         for position in range(len(rows) - 2):
             rest = rows[position + 1 :]
             alike = rest[(sizes[rest] >= sizes[rows[position]]).all(axis=1)]
-            slow = not names_its_warmup and latency_ns[rows[position]] > SLOW_START_RATIO * _median(latency_ns[alike])
+            own, later = latency_ns[rows[position]], latency_ns[alike]
+            is_longer = (
+                len(later) > 0
+                and own > SLOW_START_RATIO * np.median(later)
+                and (later >= own * _AS_LONG).mean() < 1 / 3
+            )
+            slow = not names_its_warmup and is_longer
             if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):
                 break
             warm[rows[position]] = True
@@ -42,8 +50,3 @@ def mark_warmup(
     if measured == 1:
         findings.append(finding("one-iteration"))
     return warm, findings
-
-
-def _median(values: np.ndarray) -> float:
-    """The median; of none infinite, than which nothing is slower."""
-    return float(np.median(values)) if len(values) else np.inf
