@@ -1,8 +1,8 @@
 """Limit and idle causes → what to do next: at most seven remedies, each with its evidence, assumption and upper bound.
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
-time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First come those that
-spare what limits, by what they save.
+time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes the best of
+those that spare what limits; the others follow by what they save.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
         said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.expected_ns))
+        said[1:] = sorted(said[1:], key=lambda one: (one.resource == "none", -one.expected_ns))
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
         last[:] = [(limit, [one.code for one in found], said[:MOST])]
@@ -142,7 +143,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if gain < max(identity.error_ratio, LEAST_RATIO):
         return None
     most = math.ceil(gain * limit.window_ns)
-    bound = most if one.is_open else min(most, int(one.spent_ns))
+    # what one device loses, all may lose that wait for it
+    bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
     estimate = -1 if known is None else min(max(math.floor(known * limit.window_ns), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / limit.window_ns, estimate_ns=estimate,

@@ -23,6 +23,7 @@ READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
 _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
+_OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _RECORDING = "all that was recorded"
 _WITH_LEAD_IN = "the time with what came before the first device work"
 
@@ -94,7 +95,8 @@ def _launches(situation: Situation) -> list[Found]:
     if mean < SHORT_KERNEL_NS and limit.busy_ns < 0.5 * limit.window_ns and count >= LEAST_LAUNCHES:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
-        found += situation.found("larger-batch", known, said)
+        grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
+        found += situation.found("larger-batch", _sum(causes[~is_once & ~grows]), said)
     return found
 
 
@@ -143,6 +145,7 @@ def _host(situation: Situation) -> list[Found]:
     allocations = waited("allocation")
     count = int(allocations["piece_count"].sum())
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
+    found = [replace(one, is_open=True) for one in found]
     causes = {"streams": ["queued"], "load-once": ["module_load"], "host-blocked": ["os_call", "input_output"],
               "sleeps": ["sleep"], "processor": ["descheduled"]}  # fmt: skip
     for code, names in causes.items():

@@ -159,7 +159,7 @@ def _copies(situation: Situation) -> list[Found]:
     said = (
         f"{format_count(len(pages))} migrations took {format_ns(moved)}; the device waited {format_ns(waited)} for it."
     )
-    found = situation.found("prefetch", moved + waited, said)
+    found = situation.found("prefetch", moved + waited, said, is_open=True)
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
     alone = min(situation.window("copy_busy_ns"), int(time.sum()))
