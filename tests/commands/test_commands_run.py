@@ -59,7 +59,7 @@ def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
     assert done.returncode == 0, done.stderr
     text = done.stdout
     assert re.search(r"batch    2 .* inputs/s", text) and re.search(r"batch    1 .* inputs/s", text)
-    assert "0:Linear" in text and "M/L/G" in text and "accurate" in text
+    assert "0:Linear" in text and "M/L/G" in text and "no deeper profiler ran" in text
     assert str(folder / "out/report.html") in text and (folder / "out/report.html").stat().st_size > 10_000
     assert (folder / "out/net-net.xsp.sqlite").is_file()
     assert "Next: " in done.stderr and "[1/2] M, batch 1" in done.stderr and "M + M/L + M/L/G, batch 2" in done.stderr

@@ -33,8 +33,8 @@ def data(results: Results) -> dict[str, Any]:
         "layers": _top_layers(layers),
         "overheads": _records(overheads[overheads["event_kind"] == "model"] if len(overheads) else overheads,
                               ["batch_size", "phase", "level", "compared_level", "latency_ns", "is_accurate",
-                               "overhead_ns", "overhead_ratio", "ci_low_overhead_ns", "ci_high_overhead_ns",
-                               "interval_over", "verdict"]),
+                               "is_significant", "overhead_ns", "overhead_ratio", "ci_low_overhead_ns",
+                               "ci_high_overhead_ns", "interval_over", "verdict"]),
     }  # fmt: skip
 
 
@@ -48,7 +48,7 @@ def lines(results: Results) -> list[str]:
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
         text.append(
             f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
-            f" {_interval(row['ci_low_latency_ns'], row['ci_high_latency_ns'])}{within(row)}"
+            f" {_interval(max(row['ci_low_latency_ns'], 0), row['ci_high_latency_ns'])}{within(row)}"
             f"  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
@@ -65,6 +65,10 @@ def lines(results: Results) -> list[str]:
     if chosen["overheads"]:
         text += ["", "What profiling cost (model latency by level)"]
         text += [_overhead_line(row, several) for row in chosen["overheads"]]
+        deep, sizes = ({row["batch_size"] for row in chosen[name]} for name in ("overheads", "models"))
+        if deep < sizes:
+            ran = ", ".join(map(str, sorted(deep)))
+            text.append(f"  Deeper levels ran at batch {ran} only (--deep-at all: at every batch size).")
     return text
 
 
@@ -91,7 +95,7 @@ def advice(results: Results, *, has_threads: bool = False) -> str:
 def _overhead_line(row: dict[str, Any], several: bool) -> str:
     start = f"  batch {row['batch_size']:>4}{_phase(row, several)}  {row['level']:<6} {format_ns(row['latency_ns']):>9}"
     if row["is_accurate"]:
-        return f"{start}  accurate"
+        return f"{start}  no deeper profiler ran"
     if not row["compared_level"]:
         return f"{start}  {row['verdict']}"
     if pd.isna(row["overhead_ns"]):

@@ -17,6 +17,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
+from xsp_post.reports.facts import device_of
 from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.memory_line import memory_line
 from xsp_post.reports.part import part_sentence
@@ -49,7 +50,7 @@ def print_tree(
     if sentence := part_sentence(results):
         say(console, Text(sentence, style="bold"))
     if layer or rank is not None:
-        _print_part(console, captures, rows)
+        _print_part(console, captures, rows, device_of(results).work)
         return
     say(console, verdict_line(results))
     for _, capture in captures.iterrows():  # a handful of captures, never events
@@ -78,7 +79,7 @@ def print_capture(
         for text in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
             if text:
                 say(console, text)
-    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width)
+    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width, work=device_of(results).work)
     console.print(table, highlight=False)
     if left_out:
         say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
@@ -91,14 +92,14 @@ def print_capture(
     say(console, balance_line(results, capture_id, of), hanging=4)
 
 
-def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame) -> None:
+def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame, work: str) -> None:
     """Subtrees alone; shares are of the whole capture."""
     for capture_id, capture in captures.iterrows():  # a handful of captures, never events
         mine = rows[rows["capture_id"] == capture_id]
         if mine.empty:
             continue
         console.print(Text(shown(str(capture["source_name"])), style="bold"), highlight=False)
-        table, left_out = tree_table(mine, console.width, int(capture["device_ns"]))
+        table, left_out = tree_table(mine, console.width, int(capture["device_ns"]), work)
         console.print(table, highlight=False)
         if left_out:
             say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
@@ -157,6 +158,7 @@ def balance_line(results: Results, capture_id: int, of: str = "") -> Text:
             if r["operation_count"] or r["attribution"] == "none"
         )
         operations = format_operations(total["kernel_count"], total["copy_count"], total["graph_count"])
+        operations = operations.replace("kernel", device_of(results).work[:-1])
         closes = all(int(parts[c].sum()) == total[c] for c in amounts)
         text.append(f"\n  {label} {listed} = {operations} ({format_ns(total['device_ns'])})", style="default")
         text.append("  adds up" if closes else "  DOES NOT ADD UP", style="green" if closes else "bold red")

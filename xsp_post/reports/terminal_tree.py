@@ -30,12 +30,14 @@ _MOSTLY_WAIT = 0.3  # where devices waited for more than this share, it is said 
 _MOST_WAIT = 0.1  # where devices waited less than this share of the capture, busy time says more
 
 
-def tree_table(rows: pd.DataFrame, width: int, whole_ns: int | None = None) -> tuple[Table, list[str]]:
+def tree_table(
+    rows: pd.DataFrame, width: int, whole_ns: int | None = None, work: str = "kernels"
+) -> tuple[Table, list[str]]:
     """The table, and the titles of the columns that the width leaves no room for. ``whole_ns``: device time that
-    shares are of, where the rows are a part of the tree."""
+    shares are of, where the rows are a part of the tree. ``work``: what the device ran (`facts.device_of`)."""
     has_device = bool(rows["device_ns"].max()) if len(rows) else False
     columns = _columns(rows) if has_device else ("call_count", "duration_ns", "share")
-    titles = {column: label_of("paths", column) for column in columns}
+    titles = {column: label_of("paths", column).replace("kernel", work[:-1]) for column in columns}
     weight = "device_ns" if has_device else "duration_ns"
     root_ns = whole_ns if whole_ns and has_device else int(rows[weight].iloc[0]) if len(rows) else 0
     top_level = rows[rows["indent"] == 1][weight].sum() if weight == "duration_ns" else root_ns
