@@ -1,6 +1,6 @@
 """Size limits for one source, far above real captures. An environment variable lifts them.
 
-There is no limit of time: disks may be slow, and Ctrl-C ends any command.
+There is no limit of elapsed time: disks may be slow, and Ctrl-C ends any command.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ VARIABLE = "XSP_POST_NO_LIMITS"
 UNCOMPRESSED_RATIO, UNCOMPRESSED_BYTES = 100, 256 << 20
 # One event, or what stands before the first of them; real ones have some kilobytes.
 EVENT_CHARACTERS = 64 << 20
+# Of a worker of a batch, for one capture; a recording of ten million kernels (2 GB) takes 63 s.
+CPU_S, CPU_S_PER_BYTE = 600, 600 / (1 << 30)
 
 
 def are_lifted() -> bool:

@@ -22,11 +22,16 @@ from functools import partial
 from importlib import import_module
 from typing import Any
 
-from xsp_post.base import children, stops
+from xsp_post.base import children, limits, stops
 from xsp_post.base.errors import OutputError, ToolError, XspPostError, defect, in_words
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import Outcome, failure, process
 from xsp_post.model.options import Options, Paths, choices_of
+
+try:
+    import resource
+except ModuleNotFoundError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 _CLUSTER_RETRIES = 3
 _CONNECT_TIMEOUT_S = 20
@@ -121,7 +126,7 @@ def _died(job: Job) -> Outcome:
 
 def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Job, Outcome]]:
     """A process pool; after a death its unfinished jobs go on, those that may have caused it one at a time."""
-    left = list(jobs)
+    work, left = partial(_within_limits, work), list(jobs)
     suspects: list[Job] = []
     apart = partial(children.apart, *{os.path.dirname(source) for job in jobs for source in job.sources})
     while left or suspects:
@@ -157,11 +162,22 @@ def _alone(work: Work, job: Job, apart: Apart) -> tuple[Job, Outcome]:
         _stop(pool)
 
 
+def _within_limits(work: Work, job: Job) -> Outcome:
+    """The work in this process, which the system ends where it takes far too much time, or denies too much memory."""
+    if resource is not None and not limits.are_lifted():
+        size = sum(os.path.getsize(source) for source in job.sources if os.path.isfile(source))
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        cpu_s = used.ru_utime + used.ru_stime + limits.CPU_S + size * limits.CPU_S_PER_BYTE
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        for kind, most in ((resource.RLIMIT_CPU, int(cpu_s)), (resource.RLIMIT_DATA, memory)):
+            hard = resource.getrlimit(kind)[1]
+            resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
+    return work(job)
+
+
 def _has_room_for_workers() -> bool:
     """Whether the addresses that a process may use suffice for workers."""
-    try:
-        import resource
-    except ModuleNotFoundError:  # Windows
+    if resource is None:
         return True
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return limit == resource.RLIM_INFINITY or limit >= _ADDRESSES_BYTES

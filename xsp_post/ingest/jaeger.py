@@ -8,7 +8,6 @@ may be on another clock than the launches: they are shifted (`clock_offset`), an
 
 from __future__ import annotations
 
-import gzip
 import json
 import re
 import zlib
@@ -58,16 +57,13 @@ def _spans_of(path: Path) -> pd.DataFrame:
     try:
         with json_text.open_text(path) as stream:
             document = json_text.Decoder(path).decode(stream.read())
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise CaptureError(
-            f"{path}: is cut short or damaged (the compressed data)", code="jaeger-unreadable"
-        ) from error
     except json.JSONDecodeError as error:
         raise CaptureError(
             f"{path}: is not readable as JSON ({error.msg} at character {error.pos})", code="jaeger-unreadable"
         ) from error
-    except OSError as error:
-        raise CaptureError(f"{path}: cannot be read ({error.strerror})", code="jaeger-unreadable") from error
+    except (EOFError, zlib.error, OSError) as error:
+        why = getattr(error, "strerror", None) or "its compressed data is cut short or damaged"
+        raise CaptureError(f"{path}: cannot be read ({why})", code="jaeger-unreadable") from error
     traces = document.get("data") if isinstance(document, dict) else None
     rows = [
         _row(number, span, trace.get("processes"))

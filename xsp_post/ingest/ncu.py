@@ -37,22 +37,10 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     if not is_report and sniff_ncu(path):
         return read_ncu_csv(path.read_text(encoding="utf-8", errors="replace"), path.name)
     if not is_report:
-        raise _unreadable(path)
+        raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
         return read_ncu_csv(_import_by_tool(path), path.name)
     return ncu_child.read(path, metrics)
-
-
-def _unreadable(path: Path) -> CaptureError:
-    with path.open("rb") as stream:
-        start = stream.read(64)
-    if not start:
-        why = "is empty"
-    elif start.startswith(b"version https://git-lfs"):
-        why = "is a Git LFS pointer, not the report itself (run: git lfs pull)"
-    else:
-        why = "is not an Nsight Compute report"
-    return CaptureError(f"{path}: {why}.", code="ncu-report-unreadable")
 
 
 def _import_by_tool(path: Path) -> str:

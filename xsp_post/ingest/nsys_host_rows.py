@@ -118,14 +118,10 @@ class NsysHostRows:
             wants,
             lambda rows: (_numbers(rows, "depth") == 0) & np.isin(_numbers(rows, "id"), ids),
         )
-        chain = numbers(frames, "id")
-        order = np.argsort(chain, kind="stable")
-        position = np.searchsorted(chain[order], numbers(taken, "id"))
-        known = position < len(chain)
-        position = np.minimum(position, max(len(chain) - 1, 0))
-        if len(chain):
-            known &= chain[order][position] == numbers(taken, "id")
-        symbol = numbers(frames, "symbol")[order][position[known]] if len(chain) else np.zeros(0, np.int64)
+        innermost = pd.Series(numbers(frames, "symbol"), numbers(frames, "id"))
+        innermost = innermost[~innermost.index.duplicated()].reindex(numbers(taken, "id"))
+        known = innermost.notna().to_numpy()
+        symbol = innermost[known].to_numpy(np.int64)
         return pd.DataFrame(
             {
                 "thread_index": self._threads(numbers(taken, "global_tid")[known]),

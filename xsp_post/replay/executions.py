@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
@@ -39,6 +40,20 @@ class Executions:
     tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
     process: np.ndarray  # that ran it: only those of one process follow one another
     is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
+
+    @cached_property
+    def work(self) -> tuple[np.ndarray, np.ndarray]:
+        """The operations of all, one execution after the other, and how many each has."""
+        counts = np.fromiter(map(len, self.rows), np.int64, len(self.rows))
+        return np.concatenate([np.zeros(0, np.int64), *self.rows]), counts
+
+    def of_work(self, put: np.ufunc, values: np.ndarray) -> np.ndarray:
+        """The least or the greatest of each one's operations; 0 for one without any. int64, shape (executions,)."""
+        rows, counts = self.work
+        begins, result = (np.cumsum(counts) - counts)[counts > 0], np.zeros(len(counts), np.int64)
+        if len(begins):
+            result[counts > 0] = put.reduceat(values[rows], begins)
+        return result
 
 
 def recorded_clock(graph: Graph) -> Clock:
@@ -119,24 +134,25 @@ def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: 
     to the last: what `xsp-post why` speaks of."""
     operations = graph.recording.operations
     begin, end = measured["begin_ns"].to_numpy().copy(), measured["end_ns"].to_numpy().copy()
-    edges = {}
+    rows, counts = executions.work
+    of = np.repeat(np.arange(len(counts)), counts)
+    earliest = executions.of_work(np.minimum, clock.start_ns)
+    latest = executions.of_work(np.maximum, clock.end_ns)
     for process in np.unique(executions.process).tolist():
         mine = np.flatnonzero((operations.process == process) | (executions.index[0] < 0))  # the recording is of all
         if len(mine):
-            edges[process] = mine[operations.start_ns[mine].argmin()], mine[operations.end_ns[mine].argmax()]
-    for which, rows in enumerate(executions.rows):
-        first, last = edges.get(int(executions.process[which]), (-1, -1))
-        if first in rows:
-            begin[which] = max(begin[which], clock.start_ns[rows].min())
-        if last in rows:
-            end[which] = min(end[which], clock.end_ns[rows].max())
+            first, last = mine[operations.start_ns[mine].argmin()], mine[operations.end_ns[mine].argmax()]
+            which = of[(rows == first) & (executions.process[of] == process)]
+            begin[which] = np.maximum(begin[which], earliest[which])
+            which = of[(rows == last) & (executions.process[of] == process)]
+            end[which] = np.minimum(end[which], latest[which])
     return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
 
 
 def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     """One row per execution: begin_ns, end_ns, latency_ns, period_ns (from the end of its device work to
     that of the next one)."""
-    last_work = np.array([clock.end_ns[rows].max() if len(rows) else 0 for rows in executions.rows], np.int64)
+    last_work = executions.of_work(np.maximum, clock.end_ns)
     first, last = executions.first_call, executions.last_call
     if len(clock.call_start_ns):
         begin = clock.call_start_ns[np.maximum(first, 0)] - executions.lead_ns
@@ -146,15 +162,14 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
         host_end = clock.call_end_ns[np.maximum(last, 0)] + np.nan_to_num(executions.tail_ns).astype(np.int64)
     else:
         begin, host_end = last_work, last_work
-    first_work = np.array([clock.start_ns[rows].min() if len(rows) else 0 for rows in executions.rows], np.int64)
-    begin = np.where(first >= 0, begin, first_work)
+    begin = np.where(first >= 0, begin, executions.of_work(np.minimum, clock.start_ns))
     end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
     follows = executions.process[1:] == executions.process[:-1]
     if executions.is_queued and len(begin) > 1:
         queued = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
         begin[1:] = np.where(follows, queued, begin[1:])
     # the host, and copies on a stream of their own, may run ahead: the end of the last work tells the pace
-    done = last_work if all(len(rows) for rows in executions.rows) else begin
+    done = last_work if executions.work[1].all() else begin
     period = np.append(np.where(follows, np.diff(done).astype(float), np.nan), np.nan)
     return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
                          "latency_ns": end - begin, "period_ns": period})  # fmt: skip
