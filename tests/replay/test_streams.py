@@ -10,6 +10,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import what_if
+from xsp_post.tables.analyses.limits import find_limit
 
 
 def two_streams(path, first_ns: int, *, steps: int = 5) -> int:
@@ -112,3 +113,20 @@ def test_recorded_events_order_streams_where_time_does_not_show_it(tmp_path):
     assert edges[["from_id", "to_id"]].to_numpy().tolist() == [[first, second]]
     slower = what_if(results, ["kernel:first=3x"])  # ends at 1,180 µs: the second waits for it now
     assert slower.latency.predicted_ns - slower.latency.measured_ns == pytest.approx(571_000 + 1_000, abs=9_000)
+
+
+def test_a_kernel_that_waits_for_a_copy_ends_with_it(tmp_path):
+    """A spinning kernel is no work: half of the copy is half of its time, too."""
+    export, now = ExportBuilder().process(100).thread(100), 1_000_000
+    for number in range(6):
+        begin = now
+        export.memcpy(4_000_000, launch=(now, now + 5_000), run=(now + 8_000, now + 408_000), stream=15)
+        export.kernel("spin_wait_kernel", launch=(now + 6_000, now + 10_000), run=(now + 13_000, now + 410_000))
+        export.kernel("gemm", launch=(now + 11_000, now + 15_000), run=(now + 411_000, now + 451_000))
+        export.api("cudaDeviceSynchronize", now + 16_000, now + 455_000)
+        now += 460_000
+        export.range(f"step {number}", begin, now - 2_000)
+    results = analyze([export.write(tmp_path / "report.sqlite")], Options(model_range="^step"))
+    said = what_if(results, ["copy=0.5x"])
+    assert said.error_ratio < 0.01 and said.latency.predicted_ns == pytest.approx(458_000 - 200_000, rel=0.02)
+    assert find_limit(results).limits == ("copies",)

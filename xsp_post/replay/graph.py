@@ -109,6 +109,9 @@ def make_graph(recording: Recording, learnt: Learnt) -> Graph:
     if len(learnt.meetings):  # the last rank to arrive did not wait: its time is the transfer
         transfer = operations.duration_ns[learnt.meetings].min(axis=1)
         amounts.duration_ns[learnt.meetings.ravel()] = np.repeat(transfer, learnt.meetings.shape[1])
+    spins, causes = learnt.spins.T  # a kernel that waits for another operation ends soon after that
+    since = np.maximum(operations.start_ns[spins], operations.end_ns[causes])
+    amounts.duration_ns[spins] = operations.end_ns[spins] - since
     _keep_gaps_of_orphans(recording, amounts)
     return Graph(recording, learnt, amounts, source_call, source, register, begin)
 

@@ -7,7 +7,7 @@ simulated time: it serves to learn the few numbers here, of a whole capture, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -43,6 +43,7 @@ class Learnt:
     orders: np.ndarray  # (edges, 2) operations: events of other streams that were recorded or are evident
     order_ns: int  # from the end of the first to the start of the second
     meetings: np.ndarray  # (meetings, ranks) operations of one collective
+    spins: np.ndarray = field(default_factory=lambda: np.zeros((0, 2), np.int64))  # kernels that wait, and what for
 
 
 def learn(recording: Recording) -> Learnt:
@@ -81,10 +82,12 @@ def learn(recording: Recording) -> Learnt:
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
     depth, queue_wait = _queue(recording, own)
-    meetings = meetings_in(recording)
+    meetings, spins = meetings_in(recording), _spins(recording)
+    orders = np.unique(np.concatenate([orders, spins[:, ::-1]]), axis=0)
     return Learnt(
-        latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns, meetings
-    )
+        latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns,
+        meetings, spins,
+    )  # fmt: skip
 
 
 def _graph_nodes(operations: Operations, is_host: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -316,6 +319,28 @@ def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
     distance = operations.start_ns[orders[:, 1]] - operations.end_ns[orders[:, 0]]
     near = distance[(distance >= 0) & (distance < _CLEARLY_NS)]
     return orders, int(np.median(near)) if len(near) else 0
+
+
+def _spins(recording: Recording) -> np.ndarray:
+    """Kernels that only wait, each with the operation of another stream that was launched before it and ended last
+    before its own end; shape (kernels, 2). Without one a kernel waits for something that is not known."""
+    operations = recording.operations
+    of_family = is_of_family(pd.Series(operations.name), "waiting")
+    spins = np.flatnonzero((operations.kind == OperationKind.KERNEL) & of_family)
+    if not len(spins):
+        return np.zeros((0, 2), np.int64)
+    by_end = np.argsort(operations.end_ns, kind="stable")
+    place = np.searchsorted(operations.end_ns[by_end], operations.end_ns[spins], side="left") - 1
+    found = []
+    for back in range(_TRIED):
+        cause = by_end[np.maximum(place - back, 0)]
+        fits = (place >= back) & (cause < spins) & (operations.stream[cause] != operations.stream[spins])
+        fits &= operations.process[cause] == operations.process[spins]
+        ended, soon = operations.end_ns[cause], operations.end_ns[spins] - _RETURN_TOLERANCE_NS
+        fits &= (ended > operations.start_ns[spins]) & (ended > soon)
+        found.append(np.stack([spins, cause], axis=1)[fits])
+        spins, place = spins[~fits], place[~fits]
+    return np.concatenate(found)
 
 
 def meetings_in(recording: Recording) -> np.ndarray:

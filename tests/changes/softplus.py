@@ -1,0 +1,31 @@
+"""A softplus with its limits becomes one operator."""
+
+import torch
+
+REMEDIES, WORD = {"fuse-elementwise"}, "faster"
+
+
+class Chain(torch.nn.Module):
+    """Softplus, spelled out or as one operator, after each of four products."""
+
+    def __init__(self, is_fused: bool) -> None:
+        super().__init__()
+        self.is_fused = is_fused
+        self.products = torch.nn.ModuleList(torch.nn.Linear(256, 256) for _ in range(4))
+
+    def forward(self, x):
+        for product in self.products:
+            x = product(x)
+            if self.is_fused:
+                x = torch.nn.functional.softplus(x)
+            else:
+                x = torch.log(1 + torch.exp(-x.abs())) + x.clamp(min=0) + 0 * x
+        return x
+
+
+def before(batch_size=2048):
+    return Chain(False).eval(), torch.randn(batch_size, 256)
+
+
+def after(batch_size=2048):
+    return Chain(True).eval(), torch.randn(batch_size, 256)
