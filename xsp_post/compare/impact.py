@@ -63,6 +63,9 @@ def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
         unit, ratio, low, high = _work(names)
     divisors = [units[BASE], units[BASE] * ratio]
     groups = [group_times(*scope) for scope in scopes]
+    for found, (windows, _) in zip(groups, scopes):
+        if graphs := int(windows["graph_busy_ns"].sum()):
+            found["kernel"], found["graph"] = found["kernel"] - graphs, graphs
     sums = [_sums(windows, names, side) for (windows, _), side in zip(scopes, (BASE, OTHER))]
     if not has_executions:
         for side, ids, found, summed in zip(sides, chosen, groups, sums):
@@ -212,6 +215,7 @@ KERNEL_CAUSES = {
 _GROUP_CAUSES = {
     COMMUNICATION: "communication that no kernel hides",
     COPY: "copies, and waiting for copy calls",
+    "graph": "CUDA graphs, whose kernels were not recorded",
     "launch": "waiting for launches",
     "synchronization": "waiting for synchronisation",
     "host": "waiting for the host",

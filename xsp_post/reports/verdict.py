@@ -37,6 +37,9 @@ _LEAD_IN_RATIO = 0.1
 _OUTSIDE_RATIO = 0.25
 # Less device time than this without a launch changes nothing that is said.
 _NO_LAUNCH_RATIO = 0.05
+# Executions that take less of the recording leave out what its owner waited for.
+_ELAPSED_RATIO = 0.5
+_LEAST_KERNEL_RATIO = 0.15  # of the kernel time: a kernel with less says little of where it goes
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
 _PROFILED_RATIO = 2.0
 
@@ -75,6 +78,11 @@ def coverage_note(results: Results, limit: Limit) -> str:
     ratio = times.get("no_launch", 0) / max(times.get("total", 0), 1)
     if ratio >= _NO_LAUNCH_RATIO:
         said.append(sentence("note.no-launch", share=format_ratio_percent(ratio)))
+    rows = limits.answers(results, limit)
+    part = rows["coverage_ratio"].mean()
+    if limit.scope == "execution" and part < _ELAPSED_RATIO:
+        time = format_ns(rows["elapsed_ns"].mean() / part)
+        said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
     return " ".join(filter(None, [*said, _profiled(results, limit)]))
 
 
@@ -126,7 +134,7 @@ def latency_note(results: Results, limit: Limit) -> str:
     that is the same resource."""
     rows = limits.answers(results, limit, LATENCY)
     named = rows[rows["is_limit"].astype(bool)].sort_values("rank")
-    if named.empty or str(named["resource"].iloc[0]) in limit.limits:
+    if named.empty or str(named["resource"].iloc[0]) in limit.limits or limit.reason == limits.TOO_LITTLE:
         return ""
     first = named.iloc[0]
     return sentence(
@@ -183,11 +191,16 @@ def _where(results: Results, limit: Limit) -> str:
     if limit.limits[0] == "kernels":
         if graph > kernel:
             return sentence("limit.where-graph", share=format_ratio_percent(graph / max(limit.window_ns, 1)))
-        share = format_ratio_percent(int(limit.window["top_kernel_ns"]) / max(kernel, 1))
+        ratio = int(limit.window["top_kernel_ns"]) / max(kernel, 1)
+        if ratio < _LEAST_KERNEL_RATIO:
+            return ""
+        share = format_ratio_percent(ratio)
         name = short_kernel(visible(str(limit.window["top_kernel"])), 60)
         return sentence("limit.where-kernel", share=share, work=_work_name(limit)[:-1], name=name)
     groups = {limits.KIND_OF[one] for one in limit.limits}
-    waits = [row for row in largest_causes(results, limit, count=20) if row.group in groups]
+    loads = limit.limits[0] == "loading"
+    waits = [row for row in largest_causes(results, limit, count=20)
+             if row.group in groups and (row.detail == limits.FIRST_LAUNCH) == loads]  # fmt: skip
     return sentence("limit.where-cause", cause=cause_text(waits[0])) if waits else ""
 
 

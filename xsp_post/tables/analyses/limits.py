@@ -22,6 +22,8 @@ from xsp_post.tables.missing import has_work
 LEAST_KNOWN_RATIO = 0.5
 # Counted work names the nearer roof as the limit from this share of it on.
 LEAST_ROOF_RATIO = 0.5
+LEAST_OPERATIONS = 20  # of devices: fewer say nothing of what a program does again and again
+_COUNTS = ["kernel_count", "copy_count", "graph_count"]
 
 KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = (
     "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
@@ -57,8 +59,8 @@ SCOPES = ("execution", "warm-up", "outside")
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
 # Why nothing is said.
-NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN = (
-    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown",
+NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE = (
+    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown", "too-little",
 )  # fmt: skip
 
 
@@ -135,6 +137,11 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
     if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
+    counts = frame_or_empty(results, "captures", ["capture_id", *_COUNTS])
+    count = counts.loc[counts["capture_id"].isin(of), _COUNTS].to_numpy().sum()
+    # a graph whose kernels were not recorded stands for many
+    if len(counts) and count < LEAST_OPERATIONS and not sums["graph_busy_ns"]:
+        return replace(base, reason=TOO_LITTLE, facts={"count": int(count)})
     if base.known_ns < LEAST_KNOWN_RATIO * total:
         return replace(base, reason=TIME_UNKNOWN)
     if groups.get(PROFILER, 0) > total / 2:
