@@ -118,7 +118,7 @@ def test_recorded_events_order_streams_where_time_does_not_show_it(tmp_path):
 def test_a_kernel_that_waits_for_a_copy_ends_with_it(tmp_path):
     """A spinning kernel is no work: half of the copy is half of its time, too."""
     export, now = ExportBuilder().process(100).thread(100), 1_000_000
-    for number in range(6):
+    for number in range(8):
         begin = now
         export.memcpy(4_000_000, launch=(now, now + 5_000), run=(now + 8_000, now + 408_000), stream=15)
         export.kernel("spin_wait_kernel", launch=(now + 6_000, now + 10_000), run=(now + 13_000, now + 410_000))
