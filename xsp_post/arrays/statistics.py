@@ -68,12 +68,7 @@ def summarise_groups(
     what trimming leaves. One sort, no loop over groups. The interval is of independent values: for iterations see
     `processes.summarise_repeats`.
     """
-    value = np.asarray(values, dtype=np.float64).ravel()
-    group = np.asarray(groups, dtype=np.int64).ravel()
-    kept = (group >= 0) & ~np.isnan(value)
-    if not kept.all():
-        value, group = value[kept], group[kept]
-    n = np.bincount(group, minlength=group_count)
+    value, group, n = _known(values, groups, group_count)
     if n.size and n.max(initial=0) <= 1:
         return _singletons(value, group, n)
     value, group = _sorted_samples(value, group, n)
@@ -124,14 +119,21 @@ def summarise_groups(
 
 def medians(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int) -> npt.NDArray[np.float64]:
     """The median of each group (NaN for empty ones), as in `summarise_groups`; shapes (n,) → (group_count,)."""
+    value, group, n = _known(values, groups, group_count)
+    value, _ = _sorted_samples(value, group, n)
+    return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, 0.5)
+
+
+def _known(
+    values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int
+) -> tuple[FloatArray, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The values that count, their groups, and how many each group has."""
     value = np.asarray(values, dtype=np.float64).ravel()
     group = np.asarray(groups, dtype=np.int64).ravel()
     kept = (group >= 0) & ~np.isnan(value)
     if not kept.all():
         value, group = value[kept], group[kept]
-    n = np.bincount(group, minlength=group_count)
-    value, _ = _sorted_samples(value, group, n)
-    return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, 0.5)
+    return value, group, np.bincount(group, minlength=group_count)
 
 
 def _sorted_samples(

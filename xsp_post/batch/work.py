@@ -78,7 +78,11 @@ def process(job: Job, folder: str, options: Options) -> Outcome:
         outcome = failure(job, error)
         store.unlink(missing_ok=True)  # of an earlier state of the capture
     outcome.row |= {"source_bytes": sum(source["size"] for source in sources)}
-    _write_record(record_path(out, job), _header(sources, options, outcome, _is_lasting(outcome)), outcome.frames)
+    header = {
+        "options": options_key(options), "sources": sources, "tools": _tools(), "row": outcome.row,
+        "is_lasting": outcome.row["status"] == DONE or outcome.row["exit_code"] in _LASTING,
+    }  # fmt: skip
+    _write_record(record_path(out, job), header, outcome.frames)
     return outcome
 
 
@@ -134,25 +138,11 @@ def _named(job: Job) -> dict[str, Any]:
     }
 
 
-def _is_lasting(outcome: Outcome) -> bool:
-    return outcome.row["status"] == DONE or outcome.row["exit_code"] in _LASTING
-
-
 # -- records ------------------------------------------------------------------------------------------------
 
 
 def record_path(folder: Path, job: Job) -> Path:
     return folder / RECORDS / f"{job.name}.json"
-
-
-def _header(sources: list[dict[str, Any]], options: Options, outcome: Outcome, is_lasting: bool) -> dict[str, Any]:
-    return {
-        "options": options_key(options),
-        "sources": sources,
-        "is_lasting": is_lasting,
-        "tools": _tools(),
-        "row": outcome.row,
-    }
 
 
 def _tools() -> str:

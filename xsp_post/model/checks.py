@@ -10,11 +10,9 @@ from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.schemas import Table
 from xsp_post.model.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
-from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
+from xsp_post.model.trace import PART_OF_KIND, PARTS, ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
 
-_PARTS = tuple(DEVICE_PARTS)
-_PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])
 # Kinds of nodes that stand for one span each.
 _SPAN_KINDS = (
     NodeKind.PUSH_POP, NodeKind.START_END, NodeKind.LIBRARY, NodeKind.OPERATOR, NodeKind.MODULE, NodeKind.ANNOTATION,
@@ -141,18 +139,18 @@ def _check_forest(tree: Tree) -> None:
 def _check_nothing_lost(tree: Tree) -> None:
     """Number and time of each part of the device operations, at the root and summed over the nodes' own."""
     source, nodes = tree.trace.activities, tree.nodes
-    part = _PART_OF_KIND[source["kind"].to_numpy()]
+    part = PART_OF_KIND[source["kind"].to_numpy()]
     duration = source["end_ns"].to_numpy() - source["start_ns"].to_numpy()
-    counts = np.bincount(part, minlength=len(_PARTS))
-    lengths = sums_per_node(part, duration, len(_PARTS))
-    for index, name in enumerate(_PARTS):
+    counts = np.bincount(part, minlength=len(PARTS))
+    lengths = sums_per_node(part, duration, len(PARTS))
+    for index, name in enumerate(PARTS):
         recorded = int(counts[index]), int(lengths[index])
         held = int(nodes[f"{name}_count"].iloc[0]), int(nodes[f"{name}_ns"].iloc[0])
         if held != recorded:
             raise _lost_part(tree, name, held, recorded)
     own = int(nodes["self_kernel_count"].sum()), int(nodes["self_kernel_ns"].sum())
     if own != (int(counts[0]), int(lengths[0])):
-        raise _lost_part(tree, _PARTS[0], own, (int(counts[0]), int(lengths[0])))
+        raise _lost_part(tree, PARTS[0], own, (int(counts[0]), int(lengths[0])))
     whole = int(lengths.sum())
     for held_ns in (int(nodes["device_ns"].iloc[0]), int(nodes["self_device_ns"].sum())):
         if held_ns != whole:
@@ -172,7 +170,7 @@ def _check_additive(tree: Tree) -> None:
                 f"{where}.{column}: {int(wrong.sum())} nodes hold another sum than their own and their children's",
                 code="tree-not-additive",
             )
-    parts = sum(nodes[f"{name}_ns"].to_numpy() for name in _PARTS)
+    parts = sum(nodes[f"{name}_ns"].to_numpy() for name in PARTS)
     if not np.array_equal(parts, nodes["device_ns"].to_numpy()):
         raise ContradictionError(f"{where}.device_ns is not the sum of its parts", code="tree-not-additive")
     is_kernel = activities["kind"].to_numpy() == ActivityKind.KERNEL

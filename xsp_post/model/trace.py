@@ -70,6 +70,8 @@ DEVICE_PARTS: dict[str, tuple[ActivityKind, ...]] = {
     "copy": (ActivityKind.MEMCPY, ActivityKind.MEMSET),
     "graph": (ActivityKind.GRAPH,),
 }
+PARTS = tuple(DEVICE_PARTS)
+PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])
 
 
 class SyncKind(IntEnum):

@@ -14,7 +14,7 @@ from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
 from xsp_post.model.levels import Level
-from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
+from xsp_post.model.trace import PART_OF_KIND, PARTS, ActivityKind, Trace
 
 
 class Attribution(IntEnum):
@@ -124,14 +124,14 @@ def balance(tree: Tree) -> pd.DataFrame:
     kind = activities["kind"].to_numpy()
     home = activities["layer_node_id"].to_numpy()
     is_self = (home >= 0) & (tree.nodes["level"].to_numpy()[np.maximum(home, 0)] != int(Level.LAYER))
-    part = _PART_OF_KIND[kind]
+    part = PART_OF_KIND[kind]
     parts = []
     for question, column, members in (
         ("launch", "attribution", list(Attribution)),
         ("layer", "layer_attribution", list(LayerAttribution)),
     ):
         way = activities[column].to_numpy()
-        width = len(_PARTS)
+        width = len(PARTS)
         cell = (way.astype(np.int64) * width + part) * 2 + is_self
         shape = (len(members), width, 2)
         count = np.bincount(cell, minlength=int(np.prod(shape))).reshape(shape)
@@ -147,14 +147,10 @@ def balance(tree: Tree) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True)
 
 
-_PARTS = tuple(DEVICE_PARTS)
-_PART_OF_KIND = np.array([next(i for i, kinds in enumerate(DEVICE_PARTS.values()) if k in kinds) for k in ActivityKind])
-
-
 def _balance_columns(count: np.ndarray, length: np.ndarray) -> dict[str, np.ndarray]:
     """Number and time per way, of numbers and times per (way, part, in no layer)."""
     columns = {"operation_count": count.sum(axis=(1, 2)), "device_ns": length.sum(axis=(1, 2))}
-    for index, part in enumerate(_PARTS):
+    for index, part in enumerate(PARTS):
         columns[f"{part}_count"] = count[:, index].sum(axis=1)
         columns[f"{part}_ns"] = length[:, index].sum(axis=1)
     columns["self_operation_count"], columns["self_device_ns"] = count[:, :, 1].sum(axis=1), length[:, :, 1].sum(axis=1)

@@ -116,14 +116,15 @@ def _rounds(iterations: pd.DataFrame) -> pd.Series:
     return (is_warmup & ~was_warmup).groupby(owner).cumsum()
 
 
+_SAMPLE = ["batch_size", "phase", "event_kind", "layer_path", "call_index", "layer_index", "layer_type", "level",
+           "capture_id", "iteration_index", "process", "round", "value_ns", "latency_source"]  # fmt: skip
+
+
 def _model_samples(iterations: pd.DataFrame) -> pd.DataFrame:
-    return pd.DataFrame({
-        "batch_size": iterations["batch_size"], "phase": iterations["phase"], "event_kind": MODEL,
-        "layer_path": "", "call_index": 0, "layer_index": 0, "layer_type": "", "level": iterations["level"],
-        "capture_id": iterations["capture_id"], "iteration_index": iterations["iteration_index"],
-        "process": iterations["process"], "round": iterations["round"],
-        "value_ns": iterations["latency_ns"].astype("float64"), "latency_source": "host",
-    })  # fmt: skip
+    return iterations.assign(
+        event_kind=MODEL, layer_path="", call_index=0, layer_index=0, layer_type="",
+        value_ns=iterations["latency_ns"].astype("float64"), latency_source="host",
+    )[_SAMPLE]  # fmt: skip
 
 
 def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
@@ -138,15 +139,12 @@ def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
     is_host = layers["capture_id"].isin(_synchronous_captures(analysis)) | (
         layers["latency_source"].astype("object") == "host"
     )
-    return pd.DataFrame({
-        "batch_size": layers["batch_size"], "phase": layers["phase"], "event_kind": LAYER,
-        "layer_path": layers["layer_path"].astype("object"), "call_index": layers["call_index"],
-        "layer_index": layers["layer_index"], "layer_type": layers["layer_type"].astype("object"),
-        "level": layers["level"], "capture_id": layers["capture_id"], "iteration_index": layers["iteration_index"],
-        "process": layers["process"], "round": layers["round"],
-        "value_ns": layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
-        "latency_source": np.where(is_host, "host", layers["latency_source"].astype("object")),
-    })  # fmt: skip
+    texts = {name: layers[name].astype("object") for name in ("layer_path", "layer_type")}
+    return layers.assign(
+        **texts, event_kind=LAYER,
+        value_ns=layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
+        latency_source=np.where(is_host, "host", layers["latency_source"].astype("object")),
+    )[_SAMPLE]  # fmt: skip
 
 
 def _synchronous_captures(analysis: Results) -> list[int]:

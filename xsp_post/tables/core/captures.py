@@ -18,31 +18,19 @@ def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
     batches = iterations["batch_size"].to_numpy()
     provenance = tree.trace.provenance
     batch = int(batches[0]) if len(batches) and (batches == batches[0]).all() else provenance.batch_size
-    return pd.DataFrame(
-        [
-            {
-                "level": provenance.level or _level_of(tree),
-                "collector": provenance.collector,
-                "source_name": provenance.source_name,
-                "tool_version": provenance.tool_version,
-                "schema_version": provenance.schema_version,
-                "workload_name": provenance.workload_name,
-                "framework": provenance.framework,
-                "gpu_name": provenance.gpu_name,
-                "batch_size": batch,
-                "file_operation_count": provenance.file_operation_count,
-                **amounts_of_capture(tree),
-                "level_rule": tree.level_rule,
-                "execution_evidence": tree.execution_evidence,
-                "layer_evidence": tree.layer_evidence,
-                "clock_offset_ns": provenance.clock_offset_ns,
-                "clock_utc_ns": _clock_utc(provenance, int(tree.nodes["start_ns"].iloc[0])),
-                "process_count": len(tree.trace.processes),
-                "run_process": provenance.run_process,
-                "is_partial": provenance.is_partial,
-            }
-        ]
-    )
+    row = {name: getattr(provenance, name) for name in _OF_PROVENANCE} | amounts_of_capture(tree) | {
+        "level": provenance.level or _level_of(tree), "batch_size": batch, "level_rule": tree.level_rule,
+        "execution_evidence": tree.execution_evidence, "layer_evidence": tree.layer_evidence,
+        "clock_utc_ns": _clock_utc(provenance, int(tree.nodes["start_ns"].iloc[0])),
+        "process_count": len(tree.trace.processes),
+    }  # fmt: skip
+    return pd.DataFrame([{name: row[name] for name in column_names("captures") if name in row}])
+
+
+_OF_PROVENANCE = (
+    "collector", "source_name", "tool_version", "schema_version", "workload_name", "framework", "gpu_name",
+    "file_operation_count", "clock_offset_ns", "run_process", "is_partial",
+)  # fmt: skip
 
 
 def amounts_of_capture(tree: Tree) -> dict[str, int | float]:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from xsp_post.base.errors import ToolError
+from xsp_post.base.texts import read_blocks
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
@@ -40,57 +41,14 @@ _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 an
 _REMEDY = "Install Nsight Compute from NVIDIA (developer.nvidia.com/nsight-compute), or set XSP_NCU to its path"
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 
-# Metrics that counter_quantities.quantities reads; only those whose base name ncu lists are asked for. It combines
-# metrics within one report (counts with clocks and durations), so each set holds all that its quantities need.
-FLOPS, MEMORY, OCCUPANCY = "flops", "memory", "occupancy"
-_SASS = "sass_thread_inst_executed_op_{}_pred_on.sum"
-_COMMON = ("gpu__time_duration.sum",)
-METRIC_SETS: dict[str, tuple[str, ...]] = {
-    FLOPS: (
-        "sm__cycles_elapsed.avg.per_second",
-        "smsp__cycles_elapsed.avg.per_second",
-        *(f"smsp__{_SASS.format(kind + op)}" for kind in "dfh" for op in ("add", "mul", "fma")),
-        *(f"sm__{_SASS.format(kind + 'fma')}.peak_sustained" for kind in "dfh"),
-        "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    ),
-    MEMORY: (
-        "dram__bytes_read.sum",
-        "dram__bytes_write.sum",
-        "dram__bytes_op_read.sum",
-        "dram__bytes_op_write.sum",
-        "dram__bytes.sum.peak_sustained",
-        "dram__cycles_elapsed.avg.per_second",
-        "lts__t_sectors.sum",
-    ),
-    OCCUPANCY: (
-        "sm__warps_active.avg.pct_of_peak_sustained_active",
-        "sm__maximum_warps_per_active_cycle_pct",
-    ),
+FLOPS, MEMORY, OCCUPANCY = SETS = ("flops", "memory", "occupancy")
+_LISTS = {
+    block.name: tuple(line for _, line in block.lines) for block in read_blocks(Path(__file__).with_name("ncu.txt"))
 }
-# Of the set flops, used only where the tensor cores' operations themselves are not listed (before compute
-# capability 8).
-_TENSOR_INSTEAD = (
-    "sm__inst_executed_pipe_tensor_op_hmma.sum",
-    "sm__inst_executed_pipe_tensor_op_gmma.sum",
-    "sm__inst_executed_pipe_tensor_op_dmma.sum",
-    "sm__inst_executed_pipe_tensor.sum",
-    "sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active",
-    "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active",
-)
-# Of the set occupancy: computed by ncu from the launch itself, on every GPU; never listed.
-_ALWAYS = ("launch__registers_per_thread", "launch__waves_per_multiprocessor", "launch__occupancy_limit_registers",
-           "launch__occupancy_limit_shared_mem", "launch__occupancy_limit_warps",
-           "launch__occupancy_limit_blocks")  # fmt: skip
+METRIC_SETS = {name: _LISTS[name] for name in SETS}
+_COMMON, _TENSOR_INSTEAD, _ALWAYS = (_LISTS[name] for name in ("common", "tensor instead", "always"))
 _TENSOR_OPERATIONS = re.compile(r"sm__ops_path_tensor_src_(?!op_)\w+")
 _NAME = re.compile(r"^\s*([a-z0-9]+__\w+)")
-# Where ncu lists no metrics. SpeedOfLight has the duration that rates are multiplied by; the roofline charts hold
-# the peaks of DRAM too, and ComputeWorkloadAnalysis the shares of the tensor pipe.
-_SECTIONS = {
-    FLOPS: ("SpeedOfLight_RooflineChart", "SpeedOfLight_HierarchicalTensorRooflineChart", "SpeedOfLight",
-            "ComputeWorkloadAnalysis"),
-    MEMORY: ("MemoryWorkloadAnalysis_Tables", "SpeedOfLight"),
-    OCCUPANCY: ("Occupancy", "LaunchStats"),
-}  # fmt: skip
 _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 _NO_KERNELS = "No kernels were profiled"
 
@@ -178,7 +136,7 @@ def metric_flags(listed: set[str], metric_set: str) -> list[str]:
     """
     every = [*(name for names in METRIC_SETS.values() for name in names), *_TENSOR_INSTEAD]
     if not any(name.partition(".")[0] in listed for name in every):
-        return [word for section in _SECTIONS[metric_set] for word in ("--section", section)]
+        return [word for section in _LISTS[f"sections {metric_set}"] for word in ("--section", section)]
     chosen = [name for name in METRIC_SETS[metric_set] if name.partition(".")[0] in listed]
     if metric_set == FLOPS:
         operations = sorted(f"{name}.sum" for name in listed if _TENSOR_OPERATIONS.fullmatch(name))

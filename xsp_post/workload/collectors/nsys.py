@@ -35,19 +35,10 @@ _REMEDY = (
 
 # flag -> the word the help text lists it by; in the order of the command line
 _OPTIONAL = (
-    "--sample=none",
-    "--cpuctxsw=none",
-    "--backtrace=none",
-    "--discard-environment=true",
-    "--resolve-symbols=false",
-    "--kill=none",
-    "--wait=primary",
-)
-_OPTIONAL_CUDA = (
-    "--capture-range=cudaProfilerApi",
-    "--capture-range-end=stop",
-    "--cuda-graph-trace=node",
-)
+    "--sample=none", "--cpuctxsw=none", "--backtrace=none", "--discard-environment=true", "--resolve-symbols=false",
+    "--kill=none", "--wait=primary",
+)  # fmt: skip
+_OPTIONAL_CUDA = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node")
 
 # what nsys says on stderr -> what to do
 _REMEDIES = (
