@@ -90,8 +90,16 @@ def read_steps(array: pa.Array, dialect: Dialect) -> Steps:
         values = known[part, size]
         values[:] = np.where(values >= 0, values, numbers(groups(array, pattern)["n"]))
     kind = _kinds(array, dialect, known)
+    _one_token_each(known, kind)
     folded = pc.replace_substring_regex(array, *dialect.fold) if dialect.fold[0] else array
     return Steps(one_chunk(folded), kind, {column: _whole(known, size, kind) for size, column in SIZES.items()})
+
+
+def _one_token_each(known: dict[tuple[str, str], np.ndarray], kind: np.ndarray) -> None:
+    """Requests that generate compute one token each, where nothing says how many."""
+    generation, tokens = known["g", "requests"], known["g", "tokens"]
+    generation = np.where((generation < 0) & (kind == DECODE), known["", "requests"], generation)
+    tokens[:] = np.where((tokens < 0) & (known["", "tokens"] < 0) & np.isin(kind, (DECODE, MIXED)), generation, tokens)
 
 
 def _whole(known: dict[tuple[str, str], np.ndarray], size: str, kind: np.ndarray) -> np.ndarray:

@@ -26,7 +26,14 @@ EXPLAINED = 0.8  # of the lateness, by one cause; with less the cause is not kno
 LATE = ("lateness_ns", "late_cause", "late_detail", "late_explained_ratio")
 WORK_COLUMNS = ["capture_name", "process_id", "device_id", "kind", "name", "detail", "count", "typical_ns", "own_ns"]
 # What prepares or brings the data of the next step.
-_INPUT = re.compile(r"data_?loader|next_?batch|preprocess|\bcollate|hto?d\b|prefetch", re.I)
+_INPUT = re.compile(
+    r"data_?load|(?:next|load|get|read|fetch)_?(?:batch|data)|next\(|data_?iter|batch[-_]gen|preprocess|\bcollate|hto?d\b"
+    r"|prefetch", re.I,
+)  # fmt: skip
+# What the operating system says of a thread that does not run.
+_LOCK = re.compile(
+    r"^(?:pthread_(?:mutex|cond|rwlock|join)|sem_|futex|p?poll|epoll|select|u?sleep|nanosleep|clock_nano)"
+)
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
@@ -138,6 +145,7 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
     kind = what["name"].map(_OF_IDLE).where(what["kind"].eq(IDLE), what["kind"].map({COPY: COPIES, TRANSFER: WAIT}))
+    kind = kind.mask(what["kind"].eq(IDLE) & what["detail"].astype(str).str.contains(_LOCK), WAIT)
     kind = kind.mask(~is_kernel & text.str.contains(_INPUT), INPUT)
     found = {MORE: more, SLOWER: slower}
     found |= {one: np.where(kind.eq(one), excess, 0.0) for one in (INPUT, COPIES, HOST_CODE, WAIT)}

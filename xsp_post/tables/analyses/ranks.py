@@ -27,7 +27,8 @@ from xsp_post.tables.analyses import rank_causes
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
 COMMUNICATION, PIPELINE = "communication", "pipeline"
 STRAGGLER_EXCESS_RATIO = 0.05  # more compute than the others, where no collective was matched
-_LEAST_LATE, _BY_CHANCE = 0.02, 0.02  # of the duration; probability that any of the ranks is late by chance
+_LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of the ranks is late by chance
+_PARTS = 12  # of the recording, each of some steps
 _OF_ITSELF = 0.25  # of a rank's late arrivals, by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _POINT_TO_POINT = "send_recv"
@@ -289,11 +290,18 @@ def _stragglers(frame: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
     if not len(met):
         return frame["compute_excess_ratio"].to_numpy(np.float64) > STRAGGLER_EXCESS_RATIO
     late, position = met["late_ns"], met["position"]
+    order = late.groupby(position).cumcount()
+    late, position = late[order > 0], position[order > 0]  # what was before the first one was not recorded
+    size = np.ceil(late.groupby(position).transform("size") / _PARTS)
+    part = (order[order > 0] - 1) // size
+    of_parts = late.groupby([position, part]).sum().droplevel(1)  # of a step only some collectives may wait
+    signed = np.sign(late) * late.abs().groupby(position).rank()
     beyond = np.zeros(len(frame), bool)
-    # by Student's t, and by signed ranks (Wilcoxon 1945), which a single large one does not disturb
-    for values in (late, np.sign(late) * late.abs().groupby(position).rank()):
-        found = values.groupby(position).agg(["mean", "std", "size"]).reindex(range(len(frame)))
-        least = t_quantiles(found["size"] - 1, 1 - _BY_CHANCE / len(frame)) * found["std"] / np.sqrt(found["size"])
+    # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
+    for values, who in ((late, position), (of_parts, of_parts.index), (signed, position)):
+        found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
+        chance = 2 * _BY_CHANCE / (3 * len(frame))
+        least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
         beyond |= (found["mean"] > least).to_numpy()
     sums = late.groupby(position).sum().reindex(range(len(frame))).to_numpy(np.float64)
     is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"].to_numpy())

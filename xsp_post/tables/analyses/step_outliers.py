@@ -22,7 +22,8 @@ from xsp_post.tables.analyses.frames import shaped
 from xsp_post.tables.analyses.steps import Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
-_BY_CHANCE = 0.01  # probability that chance makes one of all steps such an outlier
+_BY_CHANCE = 0.001  # probability that chance makes one of all steps such an outlier
+_LIKE = 4  # steps on each side of one, by expected time, that are like it
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
@@ -67,7 +68,7 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     sigma = max(1.4826 * float(np.median(np.abs(off[known]))), _LEAST_SIGMA)
     far = np.where(known, off, 0) / sigma
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
-    slow = np.flatnonzero(far > _LEAST_DEVIATIONS)
+    slow = np.flatnonzero((far > _LEAST_DEVIATIONS) & (far - _of_like(kind.expected_ns, far) > _LEAST_DEVIATIONS))
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
@@ -87,6 +88,18 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             "scale": kind.expected_ns[slow] / kind.expected_ns[like],
         }
     )
+
+
+def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
+    """The median deviation of the steps next to each in expected time, without itself; where the model does not fit,
+    they are off together. Shape (steps,)."""
+    order = np.argsort(np.nan_to_num(expected_ns), kind="stable")
+    at = np.arange(len(order))[:, None] + np.arange(-_LIKE, _LIKE + 1)
+    at += np.clip(-at[:, :1], 0, None) - np.clip(at[:, -1:] - len(order) + 1, 0, None)  # at the ends: the nearest
+    beside = np.where(at == np.arange(len(order))[:, None], np.nan, far[order][at])
+    found = np.empty(len(order))
+    found[order] = np.nanmedian(beside, axis=1)
+    return found
 
 
 def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
