@@ -22,8 +22,8 @@ from xsp_post.tables.analyses.frames import shaped
 from xsp_post.tables.analyses.steps import Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
-_BY_CHANCE = 0.001  # probability that chance makes one of all steps such an outlier
-_LIKE = 4  # steps on each side of one, by expected time, that are like it
+_BY_CHANCE = 0.003  # probability that chance makes one of all steps such an outlier
+_LIKE = 3  # steps of one expected time that show what it is; else so many on each side
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
@@ -68,7 +68,8 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     sigma = max(1.4826 * float(np.median(np.abs(off[known]))), _LEAST_SIGMA)
     far = np.where(known, off, 0) / sigma
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
-    slow = np.flatnonzero((far > _LEAST_DEVIATIONS) & (far - _of_like(kind.expected_ns, far) > _LEAST_DEVIATIONS))
+    far = np.minimum(far, far - _of_like(kind.expected_ns, far))
+    slow = np.flatnonzero(far > _LEAST_DEVIATIONS)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
@@ -91,14 +92,14 @@ def _candidates(kind: Kind) -> pd.DataFrame:
 
 
 def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
-    """The median deviation of the steps next to each in expected time, without itself; where the model does not fit,
-    they are off together. Shape (steps,)."""
+    """The median deviation of the steps of equal expected time, of few such of the nearest on both sides; where the
+    model does not fit, they are off together. Shape (steps,)."""
     order = np.argsort(np.nan_to_num(expected_ns), kind="stable")
-    at = np.arange(len(order))[:, None] + np.arange(-_LIKE, _LIKE + 1)
-    at += np.clip(-at[:, :1], 0, None) - np.clip(at[:, -1:] - len(order) + 1, 0, None)  # at the ends: the nearest
-    beside = np.where(at == np.arange(len(order))[:, None], np.nan, far[order][at])
+    sorted_far = pd.Series(far[order])
+    equal = sorted_far.groupby(np.nan_to_num(expected_ns)[order])
+    near = sorted_far.rolling(2 * _LIKE + 1, center=True, min_periods=1).median()
     found = np.empty(len(order))
-    found[order] = np.nanmedian(beside, axis=1)
+    found[order] = equal.transform("median").where(equal.transform("size") >= _LIKE, near)
     return found
 
 
