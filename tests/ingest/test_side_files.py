@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import re
 import struct
 from collections import OrderedDict, defaultdict
 
@@ -188,3 +189,11 @@ def test_operations_without_weights_belong_to_the_module_that_calls_them():
     }  # fmt: skip
     assert [name for name, one in found.items() if one.is_convolution] == ["c"]
     assert found["b"].place == "net.py:5"
+
+
+def test_operations_without_a_line_of_the_program_have_modules_all_the_same():
+    """A model of torch's own modules only: torch writes no line of the user's."""
+    text = re.sub(r" *# File: .*\n", "", GRAPH_TEXT)
+    found = operations_of(text)
+    assert {name: one.place for name, one in found.items()} == dict.fromkeys("abcd", "")
+    assert [found[name].module for name in "abc"] == ["layers.0.up", "layers.0", "layers.0.down"]

@@ -198,7 +198,7 @@ def _callers(module: str) -> list[str]:
 def _distance(place: str, lines: set[str]) -> float:
     file, _, line = place.rpartition(":")
     there = [one.rpartition(":") for one in lines]
-    return min((abs(int(line) - int(end)) for name, _, end in there if name == file), default=_FAR)
+    return min((abs(int(line) - int(end)) for name, _, end in there if place and name == file), default=_FAR)
 
 
 def _parent(module: str) -> str:

@@ -24,7 +24,8 @@ KERNEL, COPY, TRANSFER, IDLE = "kernel", "copy", "transfer", "idle"
 MORE, SLOWER, INPUT, COPIES, HOST_CODE, WAIT = "more work", "slower work", "input", "copies", "host", "another wait"
 EXPLAINED = 0.8  # of the lateness, by one cause; with less the cause is not known
 LATE = ("lateness_ns", "late_cause", "late_detail", "late_explained_ratio")
-WORK_COLUMNS = ["capture_name", "process_id", "device_id", "kind", "name", "detail", "count", "typical_ns", "own_ns"]
+WHO = ["capture_name", "process_id", "device_id"]
+WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "typical_ns", "own_ns"]
 # What prepares or brings the data of the next step.
 _INPUT = re.compile(
     r"data_?load|(?:next|load|get|read|fetch)_?(?:batch|data)|next\(|data_?iter|batch[-_]gen|preprocess|\bcollate|hto?d\b"
@@ -110,8 +111,7 @@ class Work:
         self._known = np.zeros(count, bool)
         if count < 2 or not len(work):
             return
-        who = ["capture_name", "process_id", "device_id"]
-        rows = work.merge(ranks[who].assign(position=np.arange(count)), on=who, validate="many_to_one")
+        rows = work.merge(ranks[WHO].assign(position=np.arange(count)), on=WHO, validate="many_to_one")
         own, number, typical = (
             rows.pivot_table(index="position", columns=["kind", "name", "detail"], values=column, aggfunc="sum")
             for column in ("own_ns", "count", "typical_ns")

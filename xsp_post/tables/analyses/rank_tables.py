@@ -31,8 +31,7 @@ def rank_layers(inputs: Inputs) -> pd.DataFrame:
     groups = rows.groupby(_SAME, sort=False, observed=True, dropna=False)
     latency = groups["latency_ns"]
     table = latency.agg(rank_count="count", median_latency_ns="median", min_latency_ns="min", max_latency_ns="max")
-    known = rows[rows["latency_ns"].notna()]
-    slowest = known.loc[known.groupby(_SAME, sort=False, observed=True)["latency_ns"].idxmax()].set_index(_SAME)
+    slowest = rows.loc[rows.groupby(_SAME, sort=False, observed=True)["latency_ns"].idxmax()].set_index(_SAME)
     first = groups[["layer_index", "layer_name", "layer_type"]].first()
     table = table.join(first).join(slowest["rank_name"]).reset_index().sort_values("layer_index", kind="stable")
     spread = (table["max_latency_ns"] - table["min_latency_ns"]) / table["median_latency_ns"].where(lambda v: v > 0)

@@ -23,6 +23,7 @@ from xsp_post.names.families import is_of_family
 from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
+from xsp_post.tables.analyses.rank_causes import WHO
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
 COMMUNICATION, PIPELINE = "communication", "pipeline"
@@ -35,7 +36,6 @@ _POINT_TO_POINT = "send_recv"
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
-_WHO = ["capture_name", "process_id", "device_id"]
 _CALLS = ("process_id", "device_id", "name", "kind", "order_index", "start_ns", "end_ns", "duration_ns",
           "launch_start_ns", "overlapped_ns", "message_bytes", "group_size", "group_name", "group_axis")  # fmt: skip
 
@@ -63,7 +63,7 @@ def rank_contribution(
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
         own = rank_causes.rank_work(kernels.drop(index=talking.index), mine[is_transfer], mine[~is_transfer],
                                     copies, idle)  # fmt: skip
-        work.append(own.assign(**dict(zip(_WHO, (capture_name, process, device)))))
+        work.append(own.assign(**dict(zip(WHO, (capture_name, process, device)))))
         row = _row(process, device, kernels, talking, copies, mine)
         rows.append(row | {"capture_name": capture_name, "rank": rank})
     columns = [c.name for c in TABLES["ranks"].columns]
@@ -256,7 +256,7 @@ def _met(frame: pd.DataFrame, calls: list[pd.DataFrame]) -> pd.DataFrame:
     if len(frame) < 2 or not calls:
         return pd.DataFrame({**{name: [] for name in column_names("collectives")}, "position": np.zeros(0, np.int64)})
     rows = pd.concat(calls, ignore_index=True)
-    rows = rows.merge(frame[_WHO].assign(position=np.arange(len(frame))), on=_WHO, validate="many_to_one")
+    rows = rows.merge(frame[WHO].assign(position=np.arange(len(frame))), on=WHO, validate="many_to_one")
     rows = rows.assign(capture_id=pd.factorize(rows["capture_name"])[0], is_last=False)
     blank = dict.fromkeys(set(column_names("collectives")) - set(rows), np.nan)
     return across_ranks(rows.assign(**blank)).assign(position=rows["position"])
