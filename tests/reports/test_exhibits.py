@@ -132,7 +132,14 @@ def test_several_columns_become_a_series_each_and_the_cut_is_said():
     many = pd.DataFrame({"label": "x", "low_ratio": 0.0, "high_ratio": 0.0, "difference_ratio": [0.1] * 60,
                          "change": "slower"})  # fmt: skip
     rows, said = rows_of(CHARTS["layers-differences"], many)
-    assert len(rows) == 25 and "The first 25 of 60" in said
+    assert len(rows) == 15 and "The first 15 of 60" in said
+
+
+def test_parts_are_stacked_along_the_amount_and_nowhere_else():
+    frame = pd.DataFrame({"offset_ns": [0, 5, 0, 5], "part": ["a", "a", "b", "b"], "live_bytes": [1, 2, 3, 4],
+                          "reserved_bytes": 9})  # fmt: skip
+    encoded = draw(CHARTS["memory"], frame).to_dict(validate=False)["layer"][0]["encoding"]
+    assert encoded["y"]["stack"] == "zero" and "stack" not in encoded["x"]
 
 
 def test_every_row_of_the_page_is_shown_once_and_reads_columns_that_are_there():

@@ -113,8 +113,8 @@ def _differences(table: str, name: str) -> Frame:
         frame = frame[frame["difference_ratio"].notna()].reset_index(drop=True)
         label = pd.Series(range(1, len(frame) + 1), dtype="int64").astype(str) + ". " + frame[name].astype(str)
         low, high = (frame[f"ci_{end}_difference_ns"] / frame["base_latency_ns"] for end in ("low", "high"))
-        drawn = frame["difference_ratio"].head(25).abs().max()
-        edge = max(drawn * 1.6, high.head(25).abs().median() * 1.2, 0.02)
+        drawn = frame["difference_ratio"].head(15).abs().max()
+        edge = max(drawn * 1.6, high.head(15).abs().median() * 1.2, 0.02)
         return frame.assign(label=label, low_ratio=low.clip(-edge, edge), high_ratio=high.clip(-edge, edge)).drop(
             columns=["layer_index", "layer_name"], errors="ignore"
         )

@@ -129,7 +129,8 @@ def _data(row: ChartRow, frame: pd.DataFrame, scales: Mapping[str, tuple[float, 
         data[column] = theme.text_of(frame[column], column)
     color = _color_column(row)
     if row.mark == "cell":
-        data["amount"], data["text"] = frame[row.color], theme.text_of(frame[row.color], row.color)
+        data["amount"] = frame[row.color] / theme.axis_scale(row.color, frame[row.color])[0]
+        data["text"] = theme.text_of(frame[row.color], row.color)
     elif color:
         data["color"] = [visible(text, 60) for text in frame[color].astype(str)]
         data["order"] = data["color"].map({name: i for i, name in enumerate(_names(row, frame))})
@@ -180,7 +181,7 @@ def _axis(
         if row.wrap:
             axis = alt.Axis(labelExpr="split(datum.label, '\\n')", labelLineHeight=11, labelLimit=330)
         if channel == "x":
-            axis = alt.Axis(labelAngle=0, labelOverlap=True)
+            axis = alt.Axis(labelAngle=0, labelOverlap=True, labelSeparation=8)
         return of(f"{channel}:N", sort=list(dict.fromkeys(data[channel])), title=title or None, axis=axis)
     factor, unit = scale
     named = theme.axis_title(title or label_of(row.schema, column), unit)
@@ -198,7 +199,9 @@ def _axis(
         steps = {"format": "~%"}
     elif column in ("layer_index", "order"):
         named, steps = title or "layer (execution order)", {"format": "d", "tickMinStep": 1}
-    stack: dict[str, Any] = {"stack": "zero"} if row.color and row.mark in ("bar", "area") and not row.x2 else {}
+    is_amount = channel == ("x" if _is_text(frame, _column(row, "y")) else "y")
+    is_stacked = is_amount and row.color and row.mark in ("bar", "area") and not row.x2
+    stack: dict[str, Any] = {"stack": "zero"} if is_stacked else {}
     return of(f"{channel}:Q", title=named, scale=alt.Scale(**options) if options else alt.Undefined,
               axis=alt.Axis(grid=channel == "y", **steps), **stack)  # fmt: skip
 
@@ -247,7 +250,8 @@ def _order(row: ChartRow, frame: pd.DataFrame) -> dict[str, Any]:
     if not column:
         return {}
     if row.mark == "cell":
-        return {"color": alt.Color("amount:Q", title=label_of(row.schema, column), scale=alt.Scale(scheme="blues"))}
+        title = theme.axis_title(label_of(row.schema, column), theme.axis_scale(column, frame[column])[1])
+        return {"color": alt.Color("amount:Q", title=title, scale=alt.Scale(scheme="blues"))}
     names = _names(row, frame)
     scale = alt.Scale(domain=names, range=_palette(row, names))
     legend = alt.Legend(columns=3, labelLimit=340) if len(names) > 1 or row.mark == "roofline" else None
@@ -278,7 +282,7 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
         bright = float(data["amount"].max()) * 0.6
         ink = theme.either(alt.ColorValue, f"datum.amount > {bright}", "#fffffe", "#10161d")
         text = base.mark_text(fontSize=11).encode(text=alt.Text("text:N"), color=ink)
-        return [base.mark_rect(), *([text] if len(data) <= 200 else [])]
+        return [base.mark_rect(), *([text] if data["x"].nunique() <= 10 else [])]
     if row.mark == "line":
         return [base.mark_line(strokeWidth=1.5, point=len(frame) <= 60).encode(**color)]
     if row.mark == "area":
@@ -298,7 +302,8 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
         style: dict[str, Any] = {"stroke": "#fffffe", "strokeWidth": 0.6} if row.color and not row.x2 else {}
         marks.append(base.mark_bar(**style).encode(**color, **ends))
     if row.low and _is_text(frame, _column(row, "y")):
-        marks.insert(0, base.mark_rule(strokeWidth=1.8).encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")))
+        line = alt.Chart(data).mark_rule(strokeWidth=1.8).encode(y=base.encoding.y, color=base.encoding.color)
+        marks.insert(0, line.encode(x=alt.X("low:Q"), x2=alt.X2("high:Q")))
     elif row.low:
         marks.append(base.mark_rule(strokeWidth=1.8).encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"), **roof))
     if row.tick and _has_values(data["tick"]):

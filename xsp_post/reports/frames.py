@@ -203,11 +203,14 @@ def causes(results: Results, case: Case | None) -> pd.DataFrame:
 
 
 def cause_sums(results: Results, case: Case | None) -> pd.DataFrame:
-    """Idle time by cause alone, largest first."""
+    """Idle time by cause alone, largest first, those below 1 % of it together; none where less than 1 % of the time of
+    the devices was idle: microseconds of noise are no picture."""
     frame = causes(results, case)
-    if frame.empty:
-        return frame
-    return largest(frame.groupby("cause", sort=False)[["idle_ns", "piece_count"]].sum().reset_index(), "idle_ns")
+    if frame.empty or frame["idle_ns"].sum() < 0.01 * verdict.main_limit(results).window_ns:
+        return frame.iloc[:0]
+    whole = frame.groupby("cause")["idle_ns"].transform("sum")
+    cause = frame["cause"].where(whole >= 0.01 * frame["idle_ns"].sum(), "other causes")
+    return largest(frame.groupby(cause, sort=False)[["idle_ns", "piece_count"]].sum().reset_index(), "idle_ns")
 
 
 def top_kernels(results: Results, case: Case | None) -> pd.DataFrame:

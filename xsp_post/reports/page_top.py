@@ -20,7 +20,6 @@ from xsp_post.reports.trust import Balance
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
 
-_RESOURCES = 4  # of those that save most, beside all of them together
 _COLOURS = {
     "nesting": "--kernel",
     "sequence": "--base",
@@ -63,8 +62,9 @@ def first_screen(summary: Summary) -> str:
 
 def _shares(summary: Summary) -> list[dict[str, Any]]:
     """What would be saved if a resource took half its time: those that save most, their parts, all of them."""
-    wholes = [one["resource"] for one in summary.shares if not one["part"]]
-    told = [*wholes[:_RESOURCES], *wholes[_RESOURCES:][-1:]]
+    rows = [one for one in summary.shares if not one["part"]]
+    wholes = [one["resource"] for one in rows]
+    told = [name for i, name in enumerate(wholes) if i in (0, 1, len(rows) - 1) or (rows[i]["is_shown"] and i < 5)]
     ordered = sorted(summary.shares, key=lambda one: (wholes.index(one["resource"]), one["part"] != ""))
     return [
         {**one, "margin": one["high_gain_ratio"] - one["gain_ratio"], "width": f"{200 * max(one['gain_ratio'], 0):.1f}"}

@@ -81,13 +81,6 @@ def dark_colors() -> dict[str, str]:
     return {light: dark for light, dark in [*PALETTES.values(), *CATEGORIES, *MORE_CATEGORIES, *_ON_FILL.values()]}
 
 
-def text_on(fill: str) -> str:
-    """The light-theme text colour that reads best on a fill (WCAG 2 relative luminance)."""
-    channels = [int(fill[i : i + 2], 16) / 255 for i in (1, 3, 5)]
-    red, green, blue = (c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels)
-    return _ON_FILL["dark" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.3 else "light"][0]
-
-
 def config(dark: bool = False) -> dict[str, Any]:
     """Vega-Lite configuration of a theme."""
     ink = {name: pair[dark] for name, pair in _INK.items()}
