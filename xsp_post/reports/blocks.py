@@ -83,7 +83,7 @@ def rows_of(frame: pd.DataFrame) -> list[Any]:
 
 def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[str, ...]:
     """Those of the columns that the frame has and that say something in at least one row."""
-    return tuple(c for c in columns if c in frame.columns and not _says_nothing(frame[c]))
+    return tuple(c for c in columns if c in frame.columns and c not in twins(frame) and not says_nothing(frame[c]))
 
 
 # What a column says where nothing is known.
@@ -92,7 +92,17 @@ _UNKNOWN_COUNTS = ("batch_size", "online_batch_size", "optimal_batch_size", "all
                    "memory_peak_bytes")  # fmt: skip
 
 
-def _says_nothing(values: pd.Series) -> bool:
+def twins(frame: pd.DataFrame) -> list[str]:
+    """Columns that only repeat a neighbour for the reader."""
+    found = ["short_name"] if {"name", "short_name"} <= set(frame) else []
+    if {"layer_name", "layer_path"} <= set(frame):
+        is_same = (frame["layer_name"].astype(str) == frame["layer_path"].astype(str)).all()
+        found += ["layer_path"] if is_same else []
+    return found
+
+
+def says_nothing(values: pd.Series) -> bool:
+    """Whether a column says the same of every row: that nothing is known, or what its name says of one row alone."""
     name = str(values.name)
     if not len(values):
         return False

@@ -78,10 +78,6 @@ def _charts(row: ChartRow, results: Results, frame: pd.DataFrame) -> list[Chart]
 
 def _table(row: TableRow, frame: pd.DataFrame, page: str) -> Table:
     columns = present(frame, row.columns or view_of(row.schema))
-    if {"layer_name", "layer_path"} <= set(columns) and frame["layer_name"].astype(str).eq(
-        frame["layer_path"].astype(str)
-    ).all():
-        columns = tuple(column for column in columns if column != "layer_path")
     short: dict[str, Any] = {name: short_kernels for name in ("name", "other_name", "example") if name in columns}
     return Table(
         row.id, row.schema, frame.head(row.limit), columns, row.title, len(frame), short,

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
+from xsp_post.reports.blocks import says_nothing, twins
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.memory_line import memory_line
@@ -260,25 +260,20 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
     return {**known, "graph-launches": int(parts)}, int(summed.get(("launch", "total"), 0))
 
 
-def plain(text: str) -> str:
-    """Text safe inside rich markup."""
-    return escape(shown(text))
-
-
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
     from xsp_post.model.schemas.units import formatter_of
     from xsp_post.model.schemas.views import titles_of
 
-    if lead := _LEADS[table_name](frame) if table_name in _LEADS and len(frame) else "":
+    if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):
         say(console, lead)
     listed = _with_short_names(frame if top == 0 else frame.head(top))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
-    skipped = {*same, *_twins(listed)}
-    columns = [c for c in listed.columns if c not in skipped and not _says_nothing(listed[c])] or list(listed.columns)
+    skipped = {*same, *twins(listed)}
+    columns = [c for c in listed.columns if c not in skipped and not says_nothing(listed[c])] or list(listed.columns)
     columns = _most_wanted_first(columns, table_name)
     titles = titles_of(table_name, [*columns, *same])
-    if said := [c for c in same if not _says_nothing(listed[c])]:
+    if said := [c for c in same if not says_nothing(listed[c])]:
         say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
     cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
     widths = {c: max([len(titles[c]), *map(len, cells[c])]) + 2 for c in columns}
@@ -317,8 +312,6 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
 
 
 _TEXT_WIDTH, _LEAST_TEXT = 54, 16
-# What a table says as a whole, above it.
-_LEADS = {"ranks": rank_sentence}
 
 
 def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
@@ -352,24 +345,6 @@ def _most_wanted_first(columns: list[Any], table_name: str) -> list[Any]:
     wanted = [c for c in dict.fromkeys(named) if c in columns]
     rest = [c for c in columns if c not in set(wanted)]
     return wanted + sorted(rest, key=lambda c: str(c).endswith("_id"))
-
-
-def _twins(frame: pd.DataFrame) -> list[str]:
-    """Columns that only repeat a neighbour for the reader."""
-    twins = ["short_name"] if {"name", "short_name"} <= set(frame) else []
-    if {"layer_name", "layer_path"} <= set(frame) and (
-        frame["layer_name"].astype(str) == frame["layer_path"].astype(str)
-    ).all():
-        twins.append("layer_path")
-    return twins
-
-
-def _says_nothing(values: pd.Series) -> bool:
-    """Whether a column is empty, or holds the one "unknown" value everywhere."""
-    if not len(values):
-        return False
-    first = values.iloc[0]
-    return bool(values.isna().all()) or ((values == first).all() and (isinstance(first, str) and first == ""))
 
 
 def _cells(values: pd.Series, formatter: Callable[[Any], str] | None) -> list[str]:

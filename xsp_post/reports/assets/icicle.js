@@ -299,7 +299,7 @@ function buildIcicle(holder, data) {
   report.onLayer(draw);
   themeListeners.push(draw);
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
-  report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, name, weight, by: (key) => { state.by = key; draw(); }, status, svg: () => svgOf(draw) };
+  report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, status };
   zoom(-1);
 }
 for (const holder of document.querySelectorAll('[data-drawing="icicle"]')) buildIcicle(holder, DATA.drawings[holder.dataset.id]);

@@ -107,8 +107,6 @@ function buildTable(holder, table) {
   }
   (report.tables ??= {})[table.id] = table;
   table.csv = csv;
-  table.showAll = () => { state.all = true; draw(); };
-  table.fold = () => { state.all = false; draw(); };
   draw();
 }
 for (const holder of document.querySelectorAll("[data-table]")) buildTable(holder, DATA.tables[holder.dataset.table]);
