@@ -70,4 +70,5 @@ window.addEventListener("popstate", () => goTo(location.hash));
 report.onLayer((index) => note({ layer: index >= 0 ? index : null }));
 report.place = place;
 report.go = (address) => { history.pushState(null, "", address); goTo(address); };
+window.addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("main details")) one.open = true; });
 document.body.classList.add("views");
