@@ -352,7 +352,7 @@ PLANTS = [
     Plant("recompilation", ("kernels", "host"), ("warm-up", "load-once", "host-code"), recompiled),
     Plant("lock", ("host",), ("waits-for-thread", "host-blocked"), locked, ("processor", "sleeps")),
     Plant("page migration", ("copies",), ("prefetch",), migration),
-    Plant("late rank", ("communication", "host"), ("late-rank",), late_rank),
+    Plant("late rank", ("communication", "host"), ("late-rank", "host-code"), late_rank),
 ]  # fmt: skip
 
 
