@@ -85,8 +85,9 @@ def test_training_steps_and_forward_passes_are_two_kinds(tree):
 def test_asynchronous_steps_have_a_period_beside_their_latency(tree):
     found = tree("kineto/resnet50_ddp_a100.pt.trace.json.gz")
     executions = found.iterations
-    assert found.execution_candidates["name"].tolist() == ["ProfilerStep"]
-    assert found.execution_candidates["execution_count"].tolist() == [5]
+    assert found.execution_candidates["name"].tolist() == ["ProfilerStep", "training step"]  # of equals the marker
+    assert found.execution_candidates["is_chosen"].tolist() == [True, False]
+    assert found.execution_candidates["execution_count"].tolist() == [5, 5]
     assert executions["kind"].tolist() == ["training step"] * 5
     period = executions["period_ns"].to_numpy() / 1e6
     assert period[:4].round(1).tolist() == [35.2, 72.1, 95.7, 95.6] and np.isnan(period[4])

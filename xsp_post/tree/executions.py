@@ -490,7 +490,8 @@ class _Finder:
         series = np.arange(len(ns)) > int(turn.max())
         # training work says as much as a text does where a step ends
         prior = 1.0 if rule == TRAINING else self.constants.prior_of_model
-        table = self._series(ns, count, series.astype(np.int64), prior)
+        priors = np.where(series, self.constants.prior_of_place, prior)
+        table = self._series(ns, count, series.astype(np.int64), priors)
         found = self._summed(rule, spans[: len(turn)], table, [(name, int(turn.max()) + 1)])
         found.turn, found.alone, found.called = turn, alone, [name] * (int(turn.max()) + 1)
         return found
