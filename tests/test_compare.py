@@ -533,7 +533,7 @@ def test_command_in_terminal_json_html_and_ci(tmp_path):
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("The same: ", "Not decided: ")) and " an execution, 1.0" in done.stdout
     blind = command("base.xsp.sqlite", "same.xsp.sqlite", "--fail-if", "model_latency>3%")
-    assert blind.returncode == 7 and "[bar-below-power]" in blind.stderr
+    assert blind.returncode == 7 and "[bar-undecided]" in blind.stderr
     done = command("base.xsp.sqlite", "slow.xsp.sqlite", "--markdown")
     assert done.stdout.startswith("### Slower: ") and "| model latency | " in done.stdout
     failed = command("base.xsp.sqlite", "slow.xsp.sqlite", "--fail-if", "model_latency>3%", "--json", "-o", "c.html")

@@ -90,4 +90,4 @@ def test_the_first_example_of_the_page_for_continuous_integration_is_green_witho
     slow = called(*[one.replace("change", "slow") for one in command[1:]], cwd=tmp_path)
     assert slow.returncode == 1 and "[bar-not-met]" in slow.stderr
     unsure = called(*[one.replace("10%", "3%") for one in command[1:]], cwd=tmp_path)
-    assert unsure.returncode == 7 and "[bar-below-power]" in unsure.stderr
+    assert unsure.returncode == 7 and "[bar-undecided]" in unsure.stderr

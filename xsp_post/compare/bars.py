@@ -98,7 +98,7 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met")
     if unsure:
-        raise UndecidedError("; ".join(unsure[:3]), code="bar-below-power")
+        raise UndecidedError("; ".join(unsure[:3]), code="bar-undecided")
     return met
 
 

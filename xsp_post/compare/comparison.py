@@ -126,7 +126,7 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.Da
     samples = pd.concat([matching.model_samples(*pair) for pair in zip(sides, work)], ignore_index=True)
     is_count = samples["quantity"] == "kernel_count"
     table = pd.concat([_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, 0.0)])
-    table = _on_both_sides(table)
+    table = table[table["base"].notna() & table["other"].notna()].reset_index(drop=True)
     table["unit"] = np.where(table["quantity"] == "kernel_count", "1", "ns")
     exact = _is_exact(samples, keys, table) & (table["quantity"] == "kernel_count")
     table.loc[exact, ["p_value", "ci_low", "ci_high", "detectable"]] = np.nan
@@ -135,11 +135,6 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.Da
     order = ["model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
     table["rank"] = table["quantity"].map({name: i for i, name in enumerate(order)})
     return table
-
-
-def _on_both_sides(table: pd.DataFrame) -> pd.DataFrame:
-    """Without the rows that one side did not record."""
-    return table[table["base"].notna() & table["other"].notna()].reset_index(drop=True)
 
 
 def _in_both_runs(samples: pd.DataFrame) -> pd.DataFrame:

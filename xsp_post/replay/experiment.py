@@ -281,7 +281,7 @@ def _with_shorter_edges(executions: Executions) -> Executions:
     )
 
 
-def _scale(values: np.ndarray, rows: np.ndarray, factor: float) -> None:
+def _scale(values: np.ndarray, rows: np.ndarray | slice, factor: float) -> None:
     values[rows] = np.rint(values[rows] * factor)
 
 
@@ -304,10 +304,6 @@ def _shorter_kernels(graph: Graph, amounts: Amounts, factor: float) -> None:
     _scale(amounts.duration_ns, ~is_copy & ~talks & ~waits, factor)
 
 
-def _shorter_communication(graph: Graph, amounts: Amounts, factor: float) -> None:
-    _scale(amounts.duration_ns, _kinds(graph)[1], factor)
-
-
 def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
     """Waiting inside collectives for the last rank: a part of what was recorded, whatever the other rank does."""
     recorded = graph.recording.operations.duration_ns[amounts.meetings]
@@ -326,10 +322,6 @@ def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
     _scale(amounts.after_ns, graph.recording.operations.call[blocks], factor)
 
 
-def _shorter_loading(graph: Graph, amounts: Amounts, factor: float) -> None:
-    _scale(amounts.own_ns, loading(graph), factor)
-
-
 def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     """Launch calls, the way to the device, and the gaps between operations that were launched long before."""
     operations = graph.recording.operations
@@ -339,11 +331,6 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     # what took longer to begin on a device without work was not on its way: why is not known
     _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)), factor)
     _scale(amounts.gap_ns, launched, factor)
-
-
-def _shorter_host(graph: Graph, amounts: Amounts, factor: float) -> None:
-    """Host code between the calls."""
-    _scale(amounts.before_ns, np.arange(len(amounts.before_ns)), factor)
 
 
 def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
@@ -361,11 +348,11 @@ def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
     KERNELS: _shorter_kernels,
-    COMMUNICATION: _shorter_communication,
+    COMMUNICATION: lambda graph, amounts, factor: _scale(amounts.duration_ns, _kinds(graph)[1], factor),
     RANKS: _shorter_ranks,
     COPIES: _shorter_copies,
     LAUNCHES: _shorter_launches,
-    LOADING: _shorter_loading,
-    HOST: _shorter_host,
+    LOADING: lambda graph, amounts, factor: _scale(amounts.own_ns, loading(graph), factor),
+    HOST: lambda graph, amounts, factor: _scale(amounts.before_ns, slice(None), factor),
     SYNCHRONISATION: _shorter_waits,
 }

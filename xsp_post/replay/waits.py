@@ -28,23 +28,14 @@ _PATTERNS = (
 )
 
 
-def wait_kind(call_name: str) -> str:
-    """What a call of this name waits for; '' for one that does not wait."""
-    return next((kind for kind, pattern in _PATTERNS if pattern.search(call_name)), "")
-
-
-def dependencies_of(tree: Tree) -> pd.DataFrame:
-    """The table of a capture."""
-    return dependencies_frame(tree.trace, tree.activities["launch_id"].to_numpy())
-
-
-def dependencies_frame(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def dependencies_frame(tree: Tree) -> pd.DataFrame:
     """One row per host call that waits and per event that orders two streams (`COLUMNS`).
 
-    ``launch_id``: launch row of each activity, −1 none. Ids are correlation ids of the process (NaN: none). Of a wait,
+    Ids are correlation ids of the process (NaN: none). Of a wait,
     ``from_id`` is the last operation launched before it in the process (on the stream, where that is known),
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
+    trace, launch_id = tree.trace, tree.activities["launch_id"].to_numpy()
     parts = [_host_waits(trace, launch_id), _event_orders(trace, launch_id), _unnamed_orders(trace, launch_id)]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
@@ -54,7 +45,8 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     launches = trace.launches
     codes, used = pd.factorize(launches["name_id"].to_numpy())
     names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
-    kinds = np.array([WAITS.index(kind) if (kind := wait_kind(name)) else -1 for name in names] + [-1])
+    waiting = [next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "") for name in names]
+    kinds = np.array([*(WAITS.index(kind) if kind else -1 for kind in waiting), -1])
     rows = np.flatnonzero(kinds[codes] >= 0)
     stream = np.full(len(launches), -1, np.int64)
     waits = trace.synchronizations

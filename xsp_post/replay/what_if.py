@@ -122,7 +122,8 @@ def what_if(
     new_graph = replace(graph, amounts=changed.amounts)
     path = _path(results, new_graph, executions, clock, after, changed.replayed.steps)
     before = _path(results, graph, executions, recorded_clock(graph), identity.recorded, identity.replayed.steps)
-    least = least_margin(parsed)
+    # half the width, relative, that predictions of these kinds of change need at least
+    least = max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in parsed)
     made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio, least)
     span = _device_span(identity, changed) or made["latency_ns"]
     if (starts := recorded_starts(graph)) is not None:
@@ -211,11 +212,6 @@ def _amounts(
         margin = max(margin_of(error_ratio + unsure, predicted - middle, predicted), least_ratio)
         made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
     return made, spread
-
-
-def least_margin(changes: Sequence[Change]) -> float:
-    """Half the width, relative, that predictions of these kinds of change need at least."""
-    return max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in changes)
 
 
 def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:

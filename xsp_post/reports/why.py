@@ -108,13 +108,8 @@ def replay_note(results: Results) -> str:
 
 
 def _path_line(results: Results, limit: Limit) -> str:
-    captures = _path_captures(results)
+    captures = main_captures(results) or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
     return critical_path_line(results, captures[0]) if len(captures) == 1 and limit.scope == "execution" else ""
-
-
-def _path_captures(results: Results) -> list[int]:
-    """The captures whose critical path belongs to the verdict: those of the main case, else all."""
-    return main_captures(results) or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
 
 
 _FEW = 3  # causes and changes that the first screen has room for

@@ -24,7 +24,7 @@ OF_CAPTURE = (
     Step("devices", "tables.core.devices:devices_frame", "tree", finds="streams-overlap"),
     Step("balance", "model.tree:balance", "tree"),
     Step("own_collectives", "tables.core.collectives:own_collectives", "tree kernels"),
-    Step("dependencies", "replay.waits:dependencies_of", "tree"),
+    Step("dependencies", "replay.waits:dependencies_frame", "tree"),
     Step("execution_candidates", "tables.core.inferred:candidates_frame", "tree"),
     Step("inferred", "tables.core.inferred:inferred_frame", "tree"),
     Step("platforms", "tables.core.platforms:platforms_frame", "tree"),

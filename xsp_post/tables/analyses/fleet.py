@@ -295,7 +295,7 @@ def scalability_table(cases: pd.DataFrame) -> pd.DataFrame:
 
 def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFrame:
     """Table X: online latency and most throughput of each framework over those of the base framework."""
-    models = models.assign(kind=_first_word(models["framework"]))
+    models = models.assign(kind=models["framework"].astype(object).map(lambda text: (str(text).split() or [""])[0]))
     keys = ["workload_name", "system_name", "phase"]
     several = models[(models.groupby(keys)["kind"].transform("nunique") > 1) & (models["kind"] != "")]
     if several.empty:
@@ -371,10 +371,6 @@ def kernel_set_table(kernels: pd.DataFrame) -> pd.DataFrame:
 def _most_common(values: pd.Series) -> str:
     counts = values.value_counts(sort=False)
     return str(counts.index[int(np.argmax(counts.to_numpy()))])
-
-
-def _first_word(values: pd.Series) -> pd.Series:
-    return values.astype(object).map(lambda text: (str(text).split() or [""])[0])
 
 
 def _frame(results: Results, name: str) -> pd.DataFrame:

@@ -114,7 +114,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     if not used.all():
         kernels, row = kernels[used], row[used]
     kernels, row = _in_launch_order(kernels, row)
-    is_measured = _flag(iterations, "is_measured")[row]
+    is_measured = iterations["is_measured"].to_numpy(bool)[row]
     case = iterations["case_index"].to_numpy(np.int64)[row]
 
     layer = np.where(_ints(kernels, "layer_index") < 0, -1, layers.index_of(row, _ints(kernels, "layer_index")))
@@ -152,7 +152,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "case_index": case[at],
             "capture_id": _ints(chosen, "capture_id"),
             "kernel_id": _ints(chosen, "kernel_id"),
-            "kernel_index": _count_up(case[at]),
+            "kernel_index": occurrence(case[at]) + 1,
             "layer_index": layer[at],
             "name": pd.Categorical.from_codes(name[at], categories=names),
             "short_name": _short(chosen),
@@ -184,18 +184,9 @@ def _ints(frame: pd.DataFrame, column: str) -> IntArray:
     return frame[column].to_numpy().astype(np.int64, copy=False)
 
 
-def _flag(frame: pd.DataFrame, column: str) -> npt.NDArray[np.bool_]:
-    return frame[column].to_numpy().astype(bool)
-
-
 def _short(kernels: pd.DataFrame) -> pd.Categorical:
     codes, texts = text_codes(kernels["short_name"])
     return pd.Categorical.from_codes(codes, categories=texts)
-
-
-def _count_up(case: IntArray) -> IntArray:
-    """1, 2, 3 … within each case; rows are ordered by case."""
-    return occurrence(case) + 1
 
 
 def _in_launch_order(kernels: pd.DataFrame, row: IntArray) -> tuple[pd.DataFrame, IntArray]:
