@@ -73,7 +73,8 @@ def _of_path(results: Results, limit: Limit) -> list[str]:
         return []
     shares = path["duration_ns"].groupby(path["kind"].astype(str).map(RESOURCES)).sum() / path["duration_ns"].sum()
     first, named = str(shares.idxmax()), _named(results, limit)
-    alike = {first} if first != "launches" else {"launches", "loading"}
+    # a wait that lasts on when the device is done waits for the host, as when code is loaded
+    alike = {"launches": {"launches", "loading"}, "synchronisation": {"synchronisation", "host"}}.get(first, {first})
     return [] if alike & named else [f"critical path: {shares.max():.0%} {first}; verdict: {sorted(named)}"]
 
 

@@ -170,7 +170,7 @@ def test_a_thread_that_preempts_elsewhere_is_no_rival(tmp_path):
 def test_a_wait_for_workers_names_what_they_were_in(tmp_path, process):
     builder = off(110, 900)
     for worker in (300, 301):
-        builder.process(process).thread(worker).range("compile", 100 * US, 895 * US).range("nvrtc", 200 * US, 890 * US)
+        builder.process(process).thread(worker).range("compile", 100 * US, 900 * US).range("nvrtc", 200 * US, 890 * US)
     pieces = explained(after(builder.process(100), (1_000, 1_010), 1_010), tmp_path)
     assert ("thread_wait", "nvrtc of 2 threads", 110, 900) in rows(pieces, "cause", "detail", "start", "end")
 
