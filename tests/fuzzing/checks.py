@@ -81,4 +81,26 @@ def _used(kind: str, path: Path, *, is_whole: bool) -> str:
         except sqlite3.DatabaseError:
             expected = 0 if table not in names else -1
     found = int(stored.frame("paths", ["self_kernel_count"])["self_kernel_count"].sum())
-    return "" if expected in (found, -1) else f"{expected} kernels in the file, {found} in the tree"
+    differs = "" if expected == -1 else _differing_cell(path)
+    return differs if expected in (found, -1) else f"{expected} kernels in the file, {found} in the tree"
+
+
+def _differing_cell(path: Path) -> str:
+    """The first cell that is read otherwise than SQLite hands it over, "" for none."""
+    from xsp_post.ingest.nsys_requests import requests
+    from xsp_post.ingest.sqlite_tables import SqliteTables
+
+    tables = SqliteTables(path)
+    asked = [one for one in requests(tables).values() if tables.columns(one.table)]
+    read = tables.read(asked)
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as connection:
+        connection.text_factory = bytes
+        for request, table in zip(asked, read):
+            rows = connection.execute(tables._select(request)).fetchall()
+            for want, expected in zip(request.wants, zip(*rows)):
+                mask = 0xFFFFFFFF if want.is_narrow else -1
+                for row, (found, stored) in enumerate(zip(table.column(want.alias).to_pylist(), expected)):
+                    is_equal = found & mask == int(stored) & mask if isinstance(found, int) else found == stored
+                    if not is_equal:
+                        return f"{request.table}.{want.column} of row {row}: {found!r}, in SQLite {stored!r}"
+    return ""
