@@ -24,7 +24,14 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
         identity = identity_of(results, int(capture_id))
         if not len(identity.graph.recording.operations):
             continue
-        rows.append(replay_row(int(capture_id), identity))
+        of = {"execution": identity.executions.label, "execution_count": len(identity.executions.index)}
+        taken = {"measured_ns": identity.measured_ns, "replayed_ns": identity.replayed_ns}
+        known = {
+            "error_ratio": identity.error_ratio,
+            "orphan_ratio": identity.orphan_ratio,
+            "refusal": identity.refusal,
+        }
+        rows.append({"capture_id": int(capture_id)} | of | taken | known)
         paths.append(path_rows(int(capture_id), identity))
     paths = paths or [pd.DataFrame(columns=column_names("critical_path"))]
     path = pd.concat(paths, ignore_index=True) if len(paths) > 1 else paths[0]
@@ -76,20 +83,6 @@ def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.n
     operations = identity.graph.recording.operations
     least_ns = moved.reindex(operations.kernel).to_numpy(float) / bandwidth * 1e9
     return least_ns >= LEAST_BANDWIDTH_RATIO * operations.duration_ns
-
-
-def replay_row(capture_id: int, identity: Identity) -> dict[str, object]:
-    """What the identity replay of a capture gave."""
-    return {
-        "capture_id": capture_id,
-        "execution": identity.executions.label,
-        "execution_count": len(identity.executions.index),
-        "measured_ns": identity.measured_ns,
-        "replayed_ns": identity.replayed_ns,
-        "error_ratio": identity.error_ratio,
-        "orphan_ratio": identity.orphan_ratio,
-        "refusal": identity.refusal,
-    }
 
 
 def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:

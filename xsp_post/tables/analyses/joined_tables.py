@@ -159,7 +159,10 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     is_forward_only = is_analytic & inputs.training_cases[layers["case_index"].to_numpy(np.int64)]
     is_analytic &= ~is_forward_only
     is_found_by_sizes = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # a view has no kernels
-    _say_forward_only(inputs, is_forward_only & ~is_found_by_sizes)
+    empty = is_forward_only & ~is_found_by_sizes
+    if empty.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):  # once per analysis
+        first = str(layers["layer_path"].iloc[int(np.argmax(empty))])
+        inputs.findings.append(finding(_FORWARD_ONLY, count=int(empty.sum()), example=first))
     if not is_analytic.any():
         return covered, is_analytic
     kernel = inputs.by_layer[0].latency_ns
@@ -189,13 +192,6 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
         covered.conditions,
     )
     return work, is_analytic
-
-
-def _say_forward_only(inputs: Inputs, is_forward_only: np.ndarray) -> None:
-    """Once per analysis: which layers' quotients are left empty."""
-    if is_forward_only.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):
-        first = str(inputs.layers.frame["layer_path"].iloc[int(np.argmax(is_forward_only))])
-        inputs.findings.append(finding(_FORWARD_ONLY, count=int(is_forward_only.sum()), example=first))
 
 
 _FORWARD_ONLY = "work-forward-only"
