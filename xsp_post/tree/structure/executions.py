@@ -230,6 +230,7 @@ def find_executions(
     starts, ends, series = _up_to_updates(starts, ends, series, traits)
     if not len(starts):
         return _one_execution(structure, layers, n, constants)
+    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, constants)
     found = _with_others(structure, starts, ends, series, layers, symbols, constants)
     return _classified(*found, symbols, n)
 
@@ -431,6 +432,36 @@ def _up_to_updates(
     first = max(int(cut[0]) - size, 0) if cut[0] > (1 + _MOST_ODD) * size else 0
     kind = int(series[np.argmax(ends - starts)]) if len(series) else 0
     return np.append(first, cut[:-1]), np.minimum(cut, len(works)), np.full(len(cut), kind)
+
+
+def _with_odd_firsts(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
+    constants: Constants,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
+    it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
+    for kind in dict.fromkeys(series.tolist()):
+        turn = _usual_turn(starts, ends, series, kind)
+        size = turn[1] - turn[0]
+        is_step = structure.kinds[kind].role == STEP
+        mine = np.flatnonzero((series == kind) & (ends - starts >= 0.9 * size))
+        before = np.r_[0, ends[mine[:-1]]]
+        is_far = starts[mine] - before >= 0.9 * size
+        for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
+            others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
+            stays = (starts >= left) & (ends <= starts[row]) & ~others
+            left = max(left, int(ends[stays].max(initial=0)))
+            room = int(starts[row]) - left
+            if not 0.9 * size <= room <= 2 * size:
+                continue
+            odd = _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            if odd is not None and odd[1] - odd[0] >= 0.9 * size:
+                keep = ~others
+                order = np.argsort(np.append(starts[keep], odd[0]), kind="stable")
+                starts = np.append(starts[keep], odd[0])[order]
+                ends, series = np.append(ends[keep], odd[1])[order], np.append(series[keep], kind)[order]
+                break
+    return starts, ends, series
 
 
 def _with_others(
