@@ -93,7 +93,7 @@ def test_otlp_spans_lie_when_the_program_ran(profile, captures, tmp_path):
 
 def test_a_notebook_shows_verdict_tree_and_findings(profile):
     html = profile._repr_html_()
-    assert "launch-bound" in html and "Balance" in html and "Findings" in html
+    assert "<p>Verdict" in html and "Balance" in html and "Findings" in html
     assert "<script" not in html and len(html) < 20_000
 
 
