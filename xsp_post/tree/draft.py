@@ -106,4 +106,5 @@ def hints(trace: Trace) -> pd.DataFrame:
     texts = [str(trace.strings[u]) if u >= 0 else "" for u in used.tolist()]
     wanted = np.array([any(word in text for word in _HINT_WORDS) for text in texts] + [False])
     rows = np.flatnonzero(wanted[codes]) if len(codes) else np.zeros(0, np.int64)
-    return trace.launches[["process_index", "start_ns"]].iloc[rows]
+    waits = np.array([_HINT_WORDS[0] in text for text in texts] + [False])[codes[rows]]
+    return trace.launches[["process_index", "start_ns"]].iloc[rows].assign(is_wait=waits)

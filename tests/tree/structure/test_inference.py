@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -231,6 +232,36 @@ def test_parts_of_a_batch_are_one_step_up_to_the_update(parts):
     stay = rng.random(len(symbols)) >= 0.03  # launches whose rows were lost
     found = infer(launch_frame(symbols[stay]), names).iterations
     assert found["end_launch"].tolist() == np.cumsum(stay)[ends - 1].tolist()
+
+
+def marked(symbols: np.ndarray, starts: np.ndarray) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Launches, and a copy and a wait of the host shortly before each start."""
+    launches = launch_frame(symbols)
+    at = launches["launch_start_ns"].to_numpy()[starts[starts > 0]]
+    calls = pd.DataFrame({"process_index": 0, "start_ns": np.r_[at - 4_000, at - 2_000]})
+    return launches, calls.assign(is_wait=np.repeat([False, True], len(at)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_work_of_varying_length_between_equal_marks_is_one_execution_each(seed):
+    """Layers of any number of experts, 1 % of the rows lost."""
+    rng = np.random.default_rng(seed)
+    body, expert = rng.integers(0, 30, 12), np.array([40, 41, 42])
+    steps = [np.concatenate([[50], *(np.r_[body, np.tile(expert, rng.integers(3, 9))] for _ in range(12)), [51]])
+             for _ in range(9)]  # fmt: skip
+    stay = rng.random(sum(map(len, steps))) >= 0.01
+    ends = np.cumsum(stay)[np.cumsum([len(step) for step in steps]) - 1]
+    launches, hints = marked(np.concatenate(steps)[stay], np.r_[0, ends[:-1]])
+    assert infer(launches, NAMES, hints=hints).iterations["end_launch"].tolist() == ends.tolist()
+    assert len(infer(launches, NAMES).iterations) != len(ends)
+
+
+def test_marks_inside_some_executions_do_not_replace_them_and_make_nothing_of_noise():
+    truth = noisy_turns(2, turns=12, blocks=6, before=0, after=0)
+    launches, hints = marked(truth.symbols, truth.iterations[2:-1:4] + 100)
+    assert infer(launches, NAMES, hints=hints).iterations["first_launch"].tolist() == truth.iterations[:-1].tolist()
+    launches, hints = marked(np.random.default_rng(1).integers(0, 20, 2000), np.arange(0, 2000, 100))
+    assert not len(infer(launches, NAMES, hints=hints).nodes)
 
 
 def test_kernels_that_ranges_account_for_get_no_inferred_node():

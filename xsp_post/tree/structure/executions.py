@@ -30,6 +30,10 @@ from xsp_post.tree.structure.labels import (
 )
 
 _MOST_PARTS = 6
+_FEWEST_MARKS = 3
+_ALIKE = 0.75  # of the families of two stretches that both have
+_LEAST_OF_USUAL = 0.25  # of the usual length, below which a stretch between marks is no execution
+_NEARLY_ALL = 0.9
 _MOST_ODD = 0.1  # of a turn, by which others may be longer or shorter
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
@@ -503,6 +507,53 @@ def _with_others(
     starts, ends, series = (np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series)))
     order = np.argsort(starts, kind="stable")
     return starts[order], ends[order], series[order]
+
+
+def between_marks(
+    found: Executions, structure: Structure, marks: np.ndarray | None, symbols: np.ndarray, traits: Traits,
+    constants: Constants,
+) -> Executions:  # fmt: skip
+    """Executions from mark to mark of the host, where those that loops give hold marks unevenly: work of varying
+    length is one execution between two equal marks, if it is alike in its families. marks: bool (kinds, launches)."""
+    loops, size = structure.loops, len(symbols)
+    if marks is None or not len(found) or traits.is_optimiser.any():
+        return found  # the update of weights says where steps end
+    of_kind = np.bincount(loops.kind, weights=loops.end - loops.start)
+    if of_kind.max() < constants.least_coverage * size:
+        return found  # what is alike in families only is no structure
+    best = found
+    for mark in np.unique(marks, axis=0):
+        starts = np.flatnonzero(mark)
+        if len(starts) < _FEWEST_MARKS:
+            continue
+        head = starts[0] >= _LEAST_OF_USUAL * np.median(np.diff(starts)) and not mark[0]
+        starts = np.r_[0, starts] if head else starts
+        ends = np.append(starts[1:], size)
+        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, structure, traits):
+            best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size)
+    return best
+
+
+def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure: Structure, traits: Traits) -> bool:
+    """Whether stretches from mark to mark are executions rather than those found: they are alike in families, no
+    single layers, no parts and no groups of what was found."""
+    inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
+    whole = found.classes == REGULAR
+    held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))
+    is_fine = whole.mean() >= _ALIKE and found.covered() >= _NEARLY_ALL * int((ends - starts).sum())
+    if len(found) > 1 and (len(np.unique(inside)) == 1 or (is_fine and np.median(held) > 1)):
+        return False
+    size = ends - starts
+    usual = np.median(size)
+    owner = np.repeat(np.arange(len(starts)), size)
+    width = int(traits.family.max()) + 1
+    holds = np.zeros((len(starts), width), bool)
+    holds[owner, traits.family[starts[0] :]] = True
+    row = int(np.argsort(size, kind="stable")[len(size) // 2])
+    alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= _ALIKE
+    alike &= size >= _LEAST_OF_USUAL * usual
+    is_layer = is_one_layer(traits, np.arange(starts[row], ends[row]))
+    return bool(alike[:-1].mean() >= _NEARLY_ALL and not is_layer)
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:

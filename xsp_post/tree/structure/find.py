@@ -14,7 +14,7 @@ import pandas as pd
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
-from xsp_post.tree.structure.executions import REGULAR, Executions, find_executions, structure_of
+from xsp_post.tree.structure.executions import REGULAR, Executions, between_marks, find_executions, structure_of
 from xsp_post.tree.structure.fold import Loops, find_loops
 from xsp_post.tree.structure.hashes import Hashed, random_words
 from xsp_post.tree.structure.labels import Traits
@@ -23,6 +23,7 @@ from xsp_post.tree.structure.outline import Sequence
 
 # A way to read the launches that is more involved is taken where it describes them by so much of their number shorter.
 _CLEARLY_SHORTER = 0.05
+_MOST_MARKS = 6  # kinds of what the host does between launches that are looked at
 
 
 @dataclass
@@ -63,7 +64,7 @@ def infer(
               is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
               inferred node)
     names     kernel names that name_id indexes
-    hints     optional: process_index, start_ns of synchronisations and copies on the host
+    hints     optional: process_index, start_ns and is_wait (else: a copy) of synchronisations and copies on the host
     """
     covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)
     open_count = int((~covered).sum())
@@ -125,7 +126,7 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    pause = _breaks(launches, rows, hints, process)
+    pause, marks = _breaks(launches, rows, hints, process)
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
     for columns in _ways_to_split(launches, rows):
@@ -141,7 +142,7 @@ def _of_process(
             break
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
-    sequences = [_sequence(launches, rows[part], dense, loops, traits, pause[part], constants)
+    sequences = [_sequence(launches, rows[part], dense, loops, traits, pause[part], constants, marks[:, part])
                  for part, dense, loops in best]  # fmt: skip
     covered = sum(sequence.executions.covered() for sequence in sequences)
     held = sum(int(s.duration[a:b].sum()) for s in sequences
@@ -165,7 +166,7 @@ def _split(launches: pd.DataFrame, rows: np.ndarray, columns: list[str]) -> list
 
 def _sequence(
     launches: pd.DataFrame, rows: np.ndarray, symbols: np.ndarray, loops: Loops, traits: Traits, pause: np.ndarray,
-    constants: Constants, executions: Executions | None = None,
+    constants: Constants, marks: np.ndarray | None = None, executions: Executions | None = None,
 ) -> Sequence:  # fmt: skip
     taken = Traits(*(getattr(traits, name)[rows] for name in Traits.__dataclass_fields__))
     thread = launches["thread_index"].to_numpy()[rows].astype(np.int64)
@@ -174,6 +175,7 @@ def _sequence(
     duration = np.maximum(end - start, 0)
     if executions is None:
         executions = find_executions(structure, symbols, duration, taken, pause, constants)
+        executions = between_marks(executions, structure, marks, symbols, taken, constants)
     return Sequence(
         rows, symbols, thread, duration, launches["launch_start_ns"].to_numpy()[rows],
         launches["launch_end_ns"].to_numpy()[rows], taken, structure, executions,
@@ -218,16 +220,28 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
     return both if both[0].max() != both[1].max() else both[:1]
 
 
-def _breaks(launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int) -> np.ndarray:
-    """How long the host paused before each launch, ns; four times that where it synchronised or copied."""
+def _breaks(
+    launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """How long the host paused before each launch, ns; four times that where it synchronised or copied. And kinds of
+    marks, one row each: before which launches the host did the same in the same order, copied, waited, or both."""
     start = launches["launch_start_ns"].to_numpy()[rows]
     end = launches["launch_end_ns"].to_numpy()[rows]
     pause = np.concatenate([[0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]).astype(np.float64)
-    if hints is not None and len(hints):
-        at = np.sort(hints["start_ns"].to_numpy()[hints["process_index"].to_numpy() == process])
-        after = np.searchsorted(at, start, side="left")
-        pause[1:][after[1:] > after[:-1]] *= 4
-    return pause
+    if hints is None or not len(hints):
+        return pause, np.zeros((0, len(rows)), bool)
+    mine = hints[hints["process_index"] == process].sort_values("start_ns")
+    is_wait = mine["is_wait"].to_numpy().astype(np.int64)
+    after = np.searchsorted(mine["start_ns"].to_numpy(), start, side="left")
+    before = np.r_[0, after[:-1]]
+    is_mark = after > before
+    pause[is_mark & (np.arange(len(rows)) > 0)] *= 4
+    order = np.where(is_mark, Hashed.of(is_wait).stretches(before, np.maximum(after, before)), 0)
+    waits = np.diff(np.r_[0, np.cumsum(is_wait)][after], prepend=0)
+    codes, often = np.unique(order[is_mark], return_counts=True)
+    usual = codes[np.argsort(-often, kind="stable")[:_MOST_MARKS]]
+    both = (waits > 0) & (waits < after - before)
+    return pause, np.array([*(order == code for code in usual.tolist()), is_mark, waits > 0, both])
 
 
 # ---------------------------------------------------------------- inside recorded ranges
@@ -265,7 +279,7 @@ def infer_inside(
         loops = _without_ends(find_loops(apart, constants), place, len(rows))
         kinds = pd.unique(series[which])
         executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
-        sequence = _sequence(launches, rows, symbols, loops, traits, np.zeros(len(rows)), constants, executions)
+        sequence = _sequence(launches, rows, symbols, loops, traits, np.zeros(len(rows)), constants, None, executions)
         sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
         sequences.append(sequence)
         ranges.append(which)

@@ -430,7 +430,7 @@ def _with_odd_turns(
         agreed = agreement(symbols[a:b], template, 2 * slack, bits[a:b])
         return agreed >= least * max(told, float(bits[a:b].sum()))
 
-    if lag >= 2 * constants.shortest_turn:
+    if lag >= constants.shortest_turn:
         room = np.r_[starts, n] - np.r_[0, ends]
         for k in np.flatnonzero(room >= lag - 3 * slack).tolist():
             left = int(ends[k - 1]) if k else 0
