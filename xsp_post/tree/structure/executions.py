@@ -266,7 +266,7 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, co
 # What a role counts for: a step of training more than a pass through layers, a pass more than any other loop; a loop
 # around other loops somewhat more than they.
 _PRIOR = {STEP: 8.0, PASS: 4.0, OTHER: 1.0}
-_AROUND_OTHERS, _PAUSES = 1.5, 2.0
+_AROUND_OTHERS = 1.5
 
 
 def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, pause: np.ndarray) -> float:
@@ -279,9 +279,6 @@ def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray,
         return score / _PRIOR[STEP]
     if role == OTHER and inner:
         score *= _AROUND_OTHERS
-    has_pauses = float(np.ptp(pause[1:])) > 0
-    if role == OTHER and not inner and has_pauses and begins_at_pauses(structure, mine, pause):
-        score *= _PAUSES
     return score
 
 
@@ -387,9 +384,6 @@ def _beginning(
     whether the recording begins or ends within a turn."""
     if not len(exact):
         return 0
-    update = np.flatnonzero(traits.is_optimiser[exact[0] : exact[0] + size])
-    if len(update) and update[-1] + 1 < size:
-        return int(update[-1]) + 1
     if len(exact) < 3 or not is_cut:
         return 0
     usual = np.median(pause[exact[1:65, None] + np.arange(size)], axis=0)
@@ -518,16 +512,14 @@ def between_marks(
     loops, size = structure.loops, len(symbols)
     if marks is None or not len(found) or traits.is_optimiser.any():
         return found  # the update of weights says where steps end
-    of_kind = np.bincount(loops.kind, weights=loops.end - loops.start)
-    if of_kind.max() < constants.least_coverage * size:
+    if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.least_coverage * size:
         return found  # what is alike in families only is no structure
     best = found
     for mark in np.unique(marks, axis=0):
         starts = np.flatnonzero(mark)
         if len(starts) < _FEWEST_MARKS:
             continue
-        head = starts[0] >= _LEAST_OF_USUAL * np.median(np.diff(starts)) and not mark[0]
-        starts = np.r_[0, starts] if head else starts
+        starts = np.r_[0, starts] if starts[0] >= _LEAST_OF_USUAL * np.median(np.diff(starts)) else starts
         ends = np.append(starts[1:], size)
         if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, structure, traits):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size)
@@ -544,16 +536,13 @@ def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure:
     if len(found) > 1 and (len(np.unique(inside)) == 1 or (is_fine and np.median(held) > 1)):
         return False
     size = ends - starts
-    usual = np.median(size)
     owner = np.repeat(np.arange(len(starts)), size)
-    width = int(traits.family.max()) + 1
-    holds = np.zeros((len(starts), width), bool)
+    holds = np.zeros((len(starts), int(traits.family.max()) + 1), bool)
     holds[owner, traits.family[starts[0] :]] = True
     row = int(np.argsort(size, kind="stable")[len(size) // 2])
     alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= _ALIKE
-    alike &= size >= _LEAST_OF_USUAL * usual
-    is_layer = is_one_layer(traits, np.arange(starts[row], ends[row]))
-    return bool(alike[:-1].mean() >= _NEARLY_ALL and not is_layer)
+    alike &= size >= _LEAST_OF_USUAL * np.median(size)
+    return alike[:-1].mean() >= _NEARLY_ALL and not is_one_layer(traits, np.arange(starts[row], ends[row]))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:

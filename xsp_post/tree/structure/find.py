@@ -23,7 +23,6 @@ from xsp_post.tree.structure.outline import Sequence
 
 # A way to read the launches that is more involved is taken where it describes them by so much of their number shorter.
 _CLEARLY_SHORTER = 0.05
-_MOST_MARKS = 6  # kinds of what the host does between launches that are looked at
 
 
 @dataclass
@@ -224,24 +223,18 @@ def _breaks(
     launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """How long the host paused before each launch, ns; four times that where it synchronised or copied. And kinds of
-    marks, one row each: before which launches the host did the same in the same order, copied, waited, or both."""
+    marks, one row each: before which launches the host copied or waited, waited, and did both."""
     start = launches["launch_start_ns"].to_numpy()[rows]
     end = launches["launch_end_ns"].to_numpy()[rows]
     pause = np.concatenate([[0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]).astype(np.float64)
     if hints is None or not len(hints):
         return pause, np.zeros((0, len(rows)), bool)
     mine = hints[hints["process_index"] == process].sort_values("start_ns")
-    is_wait = mine["is_wait"].to_numpy().astype(np.int64)
     after = np.searchsorted(mine["start_ns"].to_numpy(), start, side="left")
-    before = np.r_[0, after[:-1]]
-    is_mark = after > before
-    pause[is_mark & (np.arange(len(rows)) > 0)] *= 4
-    order = np.where(is_mark, Hashed.of(is_wait).stretches(before, np.maximum(after, before)), 0)
-    waits = np.diff(np.r_[0, np.cumsum(is_wait)][after], prepend=0)
-    codes, often = np.unique(order[is_mark], return_counts=True)
-    usual = codes[np.argsort(-often, kind="stable")[:_MOST_MARKS]]
-    both = (waits > 0) & (waits < after - before)
-    return pause, np.array([*(order == code for code in usual.tolist()), is_mark, waits > 0, both])
+    calls = np.diff(after, prepend=0)
+    waits = np.diff(np.r_[0, np.cumsum(mine["is_wait"].to_numpy())][after], prepend=0)
+    pause[1:][calls[1:] > 0] *= 4
+    return pause, np.array([calls > 0, waits > 0, (waits > 0) & (waits < calls)])
 
 
 # ---------------------------------------------------------------- inside recorded ranges
