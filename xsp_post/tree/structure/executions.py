@@ -527,8 +527,7 @@ def between_marks(
 
 
 def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure: Structure, traits: Traits) -> bool:
-    """Whether stretches from mark to mark are executions rather than those found: they are alike in families, no
-    single layers, no parts and no groups of what was found."""
+    """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers."""
     inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
     whole = found.classes == REGULAR
     held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))

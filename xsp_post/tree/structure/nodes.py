@@ -33,7 +33,7 @@ def nodes_of(
     for number, sequence in enumerate(sequences):
         rows = outline_of(sequence, constants)
         is_top = (rows["parent"] < 0).to_numpy()
-        around = _around(sequence)
+        around = _between(sequence, sequence.executions.starts, sequence.executions.ends)
         if sequence.process_index not in main:
             base = next_index
             if is_top.any():
@@ -42,7 +42,7 @@ def nodes_of(
         else:
             first, tops, base = main[sequence.process_index]
             own = _joined(below, sequence, number, first, tops)
-            around = _around_of(sequence, below[-1])
+            around = _between(sequence, below[-1].starts, below[-1].ends)
             rows = _below_tops(rows, is_top, tops, count) if own else _nested(_frame(0))
         rows["iteration_index"] += base
         if not (len(below) and below[-1].sequence == number):
@@ -87,14 +87,6 @@ def _joined(below: list[_Below], sequence: Sequence, number: int, main: Sequence
     ends = np.minimum(np.searchsorted(sequence.launch_start, last), np.append(starts[1:], len(sequence.rows)))
     below.append(_Below(number, tops, starts, np.maximum(ends, starts)))
     return False
-
-
-def _around(sequence: Sequence) -> pd.DataFrame:
-    return _between(sequence, sequence.executions.starts, sequence.executions.ends)
-
-
-def _around_of(sequence: Sequence, below: _Below) -> pd.DataFrame:
-    return _between(sequence, below.starts, below.ends)
 
 
 def _between(sequence: Sequence, first: np.ndarray, last: np.ndarray) -> pd.DataFrame:

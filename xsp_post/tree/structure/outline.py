@@ -320,8 +320,9 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
         _name_blocks(sequence, rows, is_block, network, loop_kind, start, end)
     stretch = np.flatnonzero(kind == STRETCH)
     if len(stretch):
-        guesses = _guesses(sequence, rows, stretch, network)
-        rows.loc[stretch, "layer_type"] = guesses
+        spans = [np.arange(a, b) for a, b in zip(start[stretch].tolist(), end[stretch].tolist(), strict=True)]
+        guesses = [guess_type(sequence.traits, span, sequence.duration[span]) for span in spans]
+        rows.loc[stretch, "layer_type"] = np.where(network[stretch], guesses, "")
     return rows
 
 
@@ -381,16 +382,3 @@ def _name_blocks(
                            strict=True)]  # fmt: skip
         folded[mine], types[mine] = shown, guess
     rows["name"], rows["folded_name"], rows["layer_type"] = names, folded, types
-
-
-def _guesses(sequence: Sequence, rows: pd.DataFrame, at: np.ndarray, network: np.ndarray) -> np.ndarray:
-    content = Hashed.of(sequence.symbols).stretches(rows["start"].to_numpy()[at], rows["end"].to_numpy()[at])
-    codes = pd.factorize(content)[0]
-    guesses: dict[int, str] = {}
-    result = np.full(len(at), "", object)
-    for k, code in enumerate(codes.tolist()):
-        if code not in guesses:
-            span = np.arange(rows["start"].iloc[at[k]], rows["end"].iloc[at[k]])
-            guesses[code] = guess_type(sequence.traits, span, sequence.duration[span]) if network[at[k]] else ""
-        result[k] = guesses[code]
-    return result
