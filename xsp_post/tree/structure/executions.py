@@ -427,9 +427,10 @@ def _up_to_updates(
     held = np.searchsorted(last, ends) - np.searchsorted(last, starts)
     if not is_even.all() or (len(held) > 1 and np.median(held) > 1):
         return starts, ends, series
-    first = max(int(cut[0]) - size, 0) if cut[0] > (1 + _MOST_ODD) * size else 0
-    kind = int(series[np.argmax(ends - starts)]) if len(series) else 0
-    return np.append(first, cut[:-1]), np.minimum(cut, len(works)), np.full(len(cut), kind)
+    first = max(int(cut[0]) - size, 0) if cut[0] > 2 * size else 0
+    kind, rest = int(series[np.argmax(ends - starts)]) if len(series) else 0, starts >= cut[-1]
+    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
+    return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
 def _with_odd_firsts(
