@@ -36,6 +36,9 @@ NEEDS = {
     "--provenance": "files of a framework: tests/tree/test_provenance.py",
     "png|svg": "a synopsis",
     "overhead": "captures of several levels: tests/test_reconcile.py",
+    "--model-range ^step": "a recording of the gallery: tests/test_gallery.py runs it",
+    "rank0.pt.trace.json": "captures of a job: tests/test_ranks.py",
+    "job.xsp.sqlite": "the same",
     "examples/resnet50_generated": "the example: its tree is checked by tests/test_docs.py",
 }
 PLACES = {

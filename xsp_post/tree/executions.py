@@ -456,6 +456,7 @@ class _Finder:
         if np.bincount(ranges.folded_id[taken]).max(initial=0) < FEWEST_TURNS:
             return None  # no text of them occurs often enough
         taken &= ~found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
+        taken &= ~ranges.inside(self._roots)  # what repeats inside a call of the model are its layers
         found = find_cycle(
             ranges.parent, ranges.folded_id, times.thread_index, times.start_ns, times.end_ns, self.inside[0], taken,
             self.work.total_ns,

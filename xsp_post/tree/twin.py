@@ -255,8 +255,8 @@ def _has_own(
     """Which of the twin's ranges the capture has itself around a node: modules of the same path, and in a model
     execution all that is a model execution by a marker, or lies around one."""
     level, theirs = twin.nodes["level"].to_numpy(), twin.nodes["is_module"].to_numpy()
-    is_model = level == int(Level.MODEL)
-    above = forest_of(twin.nodes["parent"].to_numpy()).around(is_model) | (is_model & ~theirs)
+    is_marker = (level == int(Level.MODEL)) & ~theirs
+    above = forest_of(twin.nodes["parent"].to_numpy()).around(is_marker) | is_marker
     in_model = in_level(nodes, Level.MODEL)
     parent, width = nodes["parent_id"].to_numpy(), int(max(path.max(initial=0), their_path.max(initial=0))) + 2
     known, home, current = [], homes, homes

@@ -149,7 +149,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         "memory_kind": np.maximum(_MEMORY.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
     } | {
         column: both[column].to_numpy(np.int64)
-        for column in ("start_ns", "end_ns", "process_id", "device_id", "iteration_index", "bytes")
+        for column in ("start_ns", "end_ns", "process_id", "device_id", "stream_id", "iteration_index", "bytes")
     } | {column: both[column].fillna(0).to_numpy(np.int64) for column in LAUNCH_SHAPE if column in both})  # fmt: skip
     return frame, np.asarray(texts, object)
 
