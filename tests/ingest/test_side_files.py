@@ -8,13 +8,15 @@ import os
 import pickle
 import re
 import struct
+import tracemalloc
 from collections import OrderedDict, defaultdict
 
 import pytest
 from generators.graph_traces import Recording
 
 from xsp_post.ingest.side_files import said_text, with_side_files
-from xsp_post.ingest.side_files.inductor import innermost_place, operations_of, place_text
+from xsp_post.ingest.side_files.inductor import innermost_place
+from xsp_post.ingest.side_files.modules import modules_of, operations_of, place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.ingest.sources import load
 
@@ -187,7 +189,6 @@ def test_operations_without_weights_belong_to_the_module_that_calls_them():
     assert {name: one.module for name, one in found.items()} == {
         "a": "layers.0.up", "b": "layers.0", "c": "layers.0.down", "d": "layers.0",
     }  # fmt: skip
-    assert [name for name, one in found.items() if one.is_convolution] == ["c"]
     assert found["b"].place == "net.py:5"
 
 
@@ -197,3 +198,45 @@ def test_operations_without_a_line_of_the_program_have_modules_all_the_same():
     found = operations_of(text)
     assert {name: one.place for name, one in found.items()} == dict.fromkeys("abcd", "")
     assert [found[name].module for name in "abc"] == ["layers.0.up", "layers.0", "layers.0.down"]
+
+
+GUARDS = """
+| +- TYPE_MATCH: ___check_type_id(L['self']._modules['blocks']._modules['0'], 1), type=<class 'net.Block'>  # x = one(x)  # a/net.py:30 in forward
+| | +- TYPE_MATCH: ___check_type_id(L['self']._modules['blocks']._modules['0']._modules['norm'], 2), type=<class 'net.Norm'>  # x = self.norm(x)  # a/net.py:9 in forward
+| | +- DICT_CONTAINS: not ___dict_contains('forward', L['self']._modules['blocks']._modules['0']._modules['norm'].__dict__)  # x = self.norm(x)  # a/net.py:9 in forward
+| | +- TYPE_MATCH: ___check_type_id(L['self']._modules['blocks']._modules['0']._modules['norm']._parameters, 3), type=<class 'dict'>  # return x * self.weight  # a/net.py:4 in forward
+| | +- TYPE_MATCH: ___check_type_id(L['self']._modules['blocks']._modules['0']._modules['act'], 4), type=<class 'torch.nn.modules.activation.ReLU'>  # return self.act(x)  # a/net.py:10 in forward (HINT: type ReLU)
+| | +- ID_MATCH: ___check_obj_id(G['torch'].relu, 5), type=<class 'x'>  # return self.act(x)  # a/net.py:10 in forward
+"""  # noqa: E501
+NORM = "l_self_modules_blocks_modules_0_modules_norm_parameters_weight_"
+GUARDED = f"""
+    def forward(self, L_x_: "f32[4]"):
+        # File: /a/net.py:4 in forward, code: return x * self.weight
+        square: "f32[4]" = l_x_.pow(2)
+        scaled: "f32[4]" = square * {NORM}
+        # File: /a/net.py:10 in forward, code: return self.act(x)
+        relu: "f32[4]" = torch.nn.functional.relu(scaled, inplace = False)
+        # File: /a/net.py:31 in forward, code: return torch.relu(x)
+        last: "f32[4]" = torch.relu(relu)
+"""
+
+
+def test_guards_say_whose_code_a_line_is_and_which_modules_have_no_weights():
+    said = modules_of(GUARDS)
+    assert said.lines == {"": {"net.py:30"}, "blocks.0": {"net.py:9", "net.py:10"}, "blocks.0.norm": {"net.py:4"}}
+    assert said.classes["blocks.0.act"] == "torch.nn.modules.activation.ReLU"
+    found = {name: one.module for name, one in operations_of(GUARDED, said).items()}
+    assert found == {"square": "blocks.0.norm", "scaled": "blocks.0.norm", "relu": "blocks.0.act", "last": ""}
+
+
+def test_much_text_is_refused_without_being_held(tmp_path, trace, monkeypatch):
+    monkeypatch.setattr("xsp_post.ingest.side_files._MOST_TEXT", 1 << 20)
+    path = tmp_path / "a.stacks.json"
+    path.write_text('{"1": "' + "x" * (4 << 20) + '"}')
+    tracemalloc.start()
+    after, refused = joined(trace, path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert refused == ["a.stacks.json: holds more than 1 MiB of text"]
+    assert peak < 4 << 20
+    assert (after.activities["source_text_id"] == -1).all()

@@ -1,8 +1,6 @@
 """Child processes: they import nothing from the current folder or from a capture's, and end with the command that
 started them, also where that is killed (Linux)."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import select

@@ -1,8 +1,6 @@
 """What ends a command: one family of errors per exit code (docs/architecture.md). Raised where the cause is
 known, caught once, in ``cli.main``."""
 
-from __future__ import annotations
-
 import errno
 import os
 
@@ -34,9 +32,12 @@ class XspPostError(Exception):
     @property
     def hint(self) -> str:
         """What to do about it."""
-        from xsp_post.base.messages import ERRORS
+        try:
+            from xsp_post.base.messages import ERRORS
 
-        return self.own_hint or (ERRORS[self.code].cure if self.code in ERRORS else "")
+            return self.own_hint or (ERRORS[self.code].cure if self.code in ERRORS else "")
+        except MemoryError:  # the error may be about that
+            return self.own_hint
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive pickling to worker processes
         return (_rebuild, (type(self), self.message, self.code, self.own_hint))

@@ -1,7 +1,5 @@
 """Findings: problems in the data that do not end a command. They are kept with the results (docs/architecture.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 

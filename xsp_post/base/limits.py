@@ -3,8 +3,6 @@
 There is no limit of elapsed time: disks may be slow, and Ctrl-C ends any command.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -15,7 +13,7 @@ VARIABLE = "XSP_POST_NO_LIMITS"
 UNCOMPRESSED_RATIO, UNCOMPRESSED_BYTES = 100, 256 << 20
 # One event, or what stands before the first of them; real ones have some kilobytes.
 EVENT_CHARACTERS = 64 << 20
-# Of a worker of a batch, for one capture; a recording of ten million kernels (2 GB) takes 63 s.
+# Of a process that reads, for one capture; a recording of ten million kernels (2 GB) takes 63 s.
 CPU_S, CPU_S_PER_BYTE = 600, 600 / (1 << 30)
 
 

@@ -3,8 +3,6 @@
 `messages.txt` has them, a block a code; docs/messages.md is made from it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

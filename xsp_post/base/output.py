@@ -4,8 +4,6 @@ What is being written is locked under its temporary name. A command that was kil
 next command that writes to its folder removes it.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 import re
@@ -16,6 +14,7 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -27,6 +26,8 @@ try:
     import fcntl
 except ImportError:  # Windows
     fcntl = None  # type: ignore[assignment]
+
+_Put = Callable[[Path, Path], None]
 
 
 @contextmanager
@@ -43,15 +44,11 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     """
     target = _followed(Path(path))
     _check_target(target, force)
-    suffix = "".join(target.suffixes[-2:])
-    # a name full of dots has no suffix worth keeping
-    temporary = _free_name(target, f".part{suffix if len(suffix) <= 40 and suffix.isascii() else ''}")
+    temporary, put = _part(target, _suffix(target), partial(_put_file, force=force))
     with _unfinished(target, temporary, lambda: temporary.open("ab").close()):
         yield temporary
         _sync(temporary)
-        if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
-            raise _exists(target)
-        os.replace(temporary, target)
+        put(temporary, target)
     _sync_folder(target.parent)
 
 
@@ -64,32 +61,42 @@ def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str 
     existing folder that holds anything else.
     """
     target = Path(path)
-    require_free_folder(target, force, owned)
-    temporary, held = _free_name(target, ".part"), 0
-    old = temporary.with_suffix(".old")
+    _check_folder(target, force, owned)
+    temporary, put = _part(target, "", _put_folder)
+    with _unfinished(target, temporary, partial(temporary.mkdir, exist_ok=True)):
+        yield temporary
+        for file in temporary.rglob("*"):
+            if file.is_file():
+                _sync(file)
+        put(temporary, target)
+    _sync_folder(target.parent)
+
+
+def _put_file(temporary: Path, target: Path, force: bool) -> None:
+    if not force and os.path.lexists(target):  # somebody else wrote it meanwhile
+        raise _exists(target)
+    os.replace(temporary, target)
+
+
+def _put_folder(temporary: Path, target: Path) -> None:
+    """What is there is put aside first and removed after the new one is in place."""
+    old, held, was_there = _free_name(target, ".old"), 0, target.exists()
     try:
-        with _unfinished(target, temporary, partial(temporary.mkdir, exist_ok=True)):
-            yield temporary
-            for file in temporary.rglob("*"):
-                if file.is_file():
-                    _sync(file)
-            if target.exists():
-                held = _opened(target)
-                _lock(held)
-                os.replace(target, old)
-                try:
-                    os.replace(temporary, target)
-                except OSError:
-                    os.replace(old, target)
-                    raise
-            else:
-                os.replace(temporary, target)
+        if was_there:
+            held = _opened(target)
+            _lock(held)
+            os.replace(target, old)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if was_there:
+                os.replace(old, target)
+            raise
     finally:
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
         if held:
             os.close(held)
-    _sync_folder(target.parent)
 
 
 @contextmanager
@@ -128,21 +135,33 @@ def make_folder(path: Path) -> None:
 
 def temporary_folder() -> Path:
     """A folder of the system's temporary folder that is gone when the command ends."""
-    temporary = _free_name(Path(tempfile.gettempdir()) / "xsp-post", ".part")
-    stops.unfinished.add(temporary)
-    _made(partial(temporary.mkdir, 0o700, exist_ok=True), temporary)  # locked until the process ends
-    return temporary
+    return private_folder(Path(tempfile.gettempdir()) / "xsp-post")[0]
+
+
+def private_folder(beside: Path) -> tuple[Path, int]:
+    """A folder beside a path, for this user only, and what keeps it locked; gone when the command ends."""
+    folder = _free_name(beside, ".part")
+    stops.unfinished.add(folder)
+    return folder, _made(partial(folder.mkdir, 0o700, exist_ok=True), folder)
 
 
 def require_free(path: str | os.PathLike[str], force: bool = False) -> None:
     """Raise what `atomic_output` would raise before any work is done: the output exists, its folder does not."""
-    _check_target(_followed(Path(path)), force)
+    target = _followed(Path(path))
+    _check_target(target, force)
+    if parents:
+        for_child(target, partial(_put_file, force=force))
 
 
 def require_free_folder(path: str | os.PathLike[str], force: bool = False, owned: str = "*") -> None:
     """`require_free` for `atomic_folder`. An existing folder is only ever replaced when ``force`` is set and it
     holds nothing but files that match ``owned``: ``-o ~ --force`` must not empty a home folder."""
-    target = Path(path)
+    _check_folder(Path(path), force, owned)
+    if parents:
+        for_child(Path(path), _put_folder)
+
+
+def _check_folder(target: Path, force: bool, owned: str) -> None:
     _status(target)
     if os.path.lexists(target) and not force:
         raise _exists(target)
@@ -197,6 +216,66 @@ def _check_parent(target: Path) -> None:
         )
     if not os.access(target.parent, os.W_OK | os.X_OK):
         raise failure(target, PermissionError(errno.EACCES, ""))
+
+
+# -- outputs of a sealed child (`base.sealed`) ---------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Handed:
+    """Where the child writes an output, what puts it in place, and what keeps that folder locked until then."""
+
+    part: Path
+    put: _Put
+    lock: int
+
+
+parents: list[stops.Stops] = []  # of a command that will read in a sealed child: its outputs are made known before
+handed: dict[Path, Handed] = {}
+in_child: list[int] = []  # of the child: its id
+
+
+def for_child(target: Path, put: _Put = os.replace) -> None:
+    """A sealed child will write this output. Raises OutputError."""
+    try:
+        place, lock = private_folder(target)
+    except OSError as error:
+        raise failure(target, error) from error
+    handed[target] = Handed(place / f"part{_suffix(target)}", put, lock)
+
+
+def put_in_place(outputs: dict[Path, Handed]) -> None:
+    """In the parent: what the child has finished. Raises OutputError."""
+    try:
+        for target, one in outputs.items():
+            done = one.part.with_name("done")
+            if done.exists():
+                one.put(done, target)
+                _sync_folder(target.parent)
+    except OSError as error:
+        raise failure(target, error) from error
+    finally:
+        for one in outputs.values():
+            stops.remove(one.part.parent)
+            os.close(one.lock)
+
+
+def written(target: Path) -> Path:
+    """Where a finished output lies now."""
+    return handed[target].part.with_name("done") if target in handed else target
+
+
+def _part(target: Path, suffix: str, put: _Put) -> tuple[Path, _Put]:
+    """Where an output is written, and what puts it in place."""
+    if in_child and target in handed:
+        return handed[target].part, lambda part, target: os.replace(part, written(target))
+    return _free_name(target, f".part{suffix}"), put
+
+
+def _suffix(target: Path) -> str:
+    """That of a file; a name full of dots has none worth keeping."""
+    suffix = "".join(target.suffixes[-2:])
+    return suffix if len(suffix) <= 40 and suffix.isascii() else ""
 
 
 # -- temporary names ----------------------------------------------------------------------------------------

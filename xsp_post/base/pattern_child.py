@@ -1,7 +1,5 @@
 """A process of its own: which texts a regular expression is found in, by Python's own engine, which may never end."""
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,7 +1,5 @@
 """A progress line on stderr for anything that may take over two seconds."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager

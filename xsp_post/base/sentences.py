@@ -3,8 +3,6 @@
 `sentences.txt` has them, to be read and corrected as a text.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks

@@ -1,7 +1,5 @@
 """Small files that steer a command, TOML or JSON → their content. They may lie in a stranger's folder."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -45,7 +45,13 @@ class Stops:
         if not os.environ.get("XSP_POST_DEBUG"):
             threading.excepthook = lambda failed: None  # who waits for a thread sees that it ended, and says so
         if hasattr(os, "pipe2"):
-            self._watch()
+            self.watch()
+
+    def hand_over(self, child: int) -> None:
+        """From here on a signal is the child's, whose end is that of this process."""
+        signal.set_wakeup_fd(-1)
+        for number in self.numbers:
+            signal.signal(number, lambda number, frame: os.kill(child, number))
 
     def finish(self) -> None:
         """The command has ended: from here on a signal is noted, and interrupts nothing."""
@@ -78,7 +84,7 @@ class Stops:
         else:
             sys.__unraisablehook__(unraisable)
 
-    def _watch(self) -> None:
+    def watch(self) -> None:
         """The system writes each signal's number into a pipe at once, whatever the main thread does."""
         reads, writes = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(writes, False)

@@ -5,8 +5,6 @@ for a message must not end a command. A reader of stdout that went away (`| head
 word.
 """
 
-from __future__ import annotations
-
 import codecs
 import errno
 import io

@@ -1,7 +1,5 @@
 """Files of text in the package (columns, labels, messages) → their entries, read when the first one is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

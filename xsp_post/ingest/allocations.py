@@ -1,7 +1,5 @@
 """Captures in: allocations and releases of memory → ``Trace.allocations``, of a PyTorch trace and of an nsys export."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ One process, one thread, one clock (``time.perf_counter_ns``), ranges of the dom
 `range_text`; no launches and no device work.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

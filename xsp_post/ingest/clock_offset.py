@@ -5,8 +5,6 @@ trace then disagree by a constant, and plain containment gives kernels to the *n
 offset is the shift of the layer spans under which most launches lie inside a layer. NumPy only.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Helper of ``ingest`` (a counter report → ``CounterReport``): what all its readers share."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

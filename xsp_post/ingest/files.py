@@ -1,7 +1,5 @@
 """First bytes of a file → its format, or an error for files that cannot be read."""
 
-from __future__ import annotations
-
 import errno
 import os
 import stat

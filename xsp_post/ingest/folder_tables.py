@@ -1,7 +1,5 @@
 """Captures in: a ``parquetdir``/``arrowdir`` export (a folder with one file per table) as Arrow columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@ Since 2022 the export has a row per sample and metric (``GPU_METRICS``), before 
 (``GENERIC_EVENTS``). Metrics are known by their names; their numbers differ from GPU to GPU.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

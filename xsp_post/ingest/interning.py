@@ -4,8 +4,6 @@ Readers collect columns as plain lists or object arrays; these turn them into th
 contract (see ``trace.Trace``) in one vectorised step per column.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any

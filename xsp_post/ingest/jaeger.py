@@ -6,8 +6,6 @@ names no host thread, so each Jaeger process is one thread; containment decides,
 may be on another clock than the launches: they are shifted (`clock_offset`), and a finding says by how much.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib
@@ -163,17 +161,10 @@ class _Assembly:
         devices = self._devices()
         spans, launches, activities = self._spans(), self._launch_frame(), self._activity_frame()
         return Trace(
-            provenance=self._provenance(source_name, devices),
-            strings=self.strings.array(),
-            spans=spans,
-            launches=launches,
-            activities=activities,
-            processes=processes,
-            threads=threads,
-            devices=devices,
-            attributes=self._attributes(),
-            findings=self.findings,
-        )
+            provenance=self._provenance(source_name, devices), strings=self.strings.array(), spans=spans,
+            launches=launches, activities=activities, processes=processes, threads=threads, devices=devices,
+            attributes=self._attributes(), findings=self.findings,
+        )  # fmt: skip
 
     def _levels(self) -> np.ndarray:
         """The level each range says it has, as a name of `Level`; the model is what holds the layers."""
@@ -240,8 +231,7 @@ class _Assembly:
         names = [function or name for function, name in zip(_tag(launches, "function_name"), launches["name"])]
         domains = [str(domain or "") for domain in _tag(launches, "cupti_domain")]
         frame = launches[["process_index", "thread_index", "correlation_id", "start_ns", "end_ns"]].assign(
-            name_id=self.strings.add(names),
-            api_class=[int("DRIVER" in domain) for domain in domains],
+            name_id=self.strings.add(names), api_class=[int("DRIVER" in domain) for domain in domains]
         )
         return interning.conform(frame.reset_index(drop=True), interning.LAUNCH_DTYPES)
 

@@ -1,7 +1,5 @@
 """Captures in: JSON text → Python values; damaged text gives one error message."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

@@ -4,8 +4,6 @@ A float holds a time with three digits behind the point exactly up to a hundred 
 for the times of profilers that count from the start of a session. Times since 1970 are read as the text that they are.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

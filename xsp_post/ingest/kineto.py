@@ -7,8 +7,6 @@ trace of a CPU run the operators that do the work are the lowest level there is:
 with themselves as launches, and a finding says so.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -93,22 +91,14 @@ class _Assembly:
         if "kernel_name_id" in self.launches:
             launches["kernel_name_id"] = self.launches["kernel_name_id"].fillna(-1).to_numpy(np.int32)
         return Trace(
-            provenance=self._provenance(source_name, devices),
-            strings=self.strings.array(),
-            spans=spans,
-            launches=launches,
-            activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
-            domains=domains,
-            processes=self.processes,
-            threads=self.threads,
-            devices=devices,
-            attributes=attributes,
+            provenance=self._provenance(source_name, devices), strings=self.strings.array(), spans=spans,
+            launches=launches, activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
+            domains=domains, processes=self.processes, threads=self.threads, devices=devices, attributes=attributes,
             findings=self.findings,
             synchronizations=kineto_waits.synchronizations(self.synchronizations, launches, self.strings.array()),
             profiler_overhead=kineto_waits.overheads(self.overheads),
-            python_frames=kineto_waits.python_frames(self.frames),
-            allocations=allocations.of_kineto(self.allocations),
-        )
+            python_frames=kineto_waits.python_frames(self.frames), allocations=allocations.of_kineto(self.allocations),
+        )  # fmt: skip
 
     def _mark_kernels_of_the_cpu(self) -> None:
         """Without device rows and without GPU calls, working operators become activities launched by themselves.

@@ -5,21 +5,11 @@ share the device categories ``kernel``, ``gpu_memcpy`` and ``gpu_memset`` and br
 calls (``xpu_runtime``, ``privateuse1_runtime``, …); a category that is not listed is recognised by its last word.
 """
 
-from __future__ import annotations
-
 from xsp_post.model.trace import ActivityKind, SpanKind
 
-SPAN_KINDS = {
-    "user_annotation": SpanKind.ANNOTATION,
-    "python_function": SpanKind.MODULE,
-    "cpu_op": SpanKind.OPERATOR,
-}
+SPAN_KINDS = {"user_annotation": SpanKind.ANNOTATION, "python_function": SpanKind.MODULE, "cpu_op": SpanKind.OPERATOR}
 LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1}  # 0: runtime, 1: driver, of whatever vendor
-ACTIVITY_KINDS = {
-    "kernel": ActivityKind.KERNEL,
-    "gpu_memcpy": ActivityKind.MEMCPY,
-    "gpu_memset": ActivityKind.MEMSET,
-}
+ACTIVITY_KINDS = {"kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET}
 # Understood, and not used or used elsewhere.
 OTHERS = frozenset((
     "cpu_instant_event", "cuda_sync", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range", "ac2g",

@@ -4,8 +4,6 @@ Decoded by type: other keys are passed over and make no object. Lists stay the t
 so that equal lists are decoded once.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import cache

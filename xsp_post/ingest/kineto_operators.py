@@ -1,7 +1,5 @@
 """Helper of ``ingest.kineto`` (a PyTorch trace → ``Trace``): which operators of a CPU run do the work."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Helper of ``ingest.kineto`` (a PyTorch trace → ``Trace``): dense indexes and names of processes and threads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -3,8 +3,6 @@
 Collected as columns by `kineto_columns.Collector`; here they become the optional frames of the Trace.
 """
 
-from __future__ import annotations
-
 import re
 from functools import lru_cache
 
@@ -13,13 +11,7 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_waits import kinds_of, launch_of, of_launch
-from xsp_post.model.trace import (
-    FRAME_DTYPES,
-    OVERHEAD_DTYPES,
-    SYNCHRONIZATION_DTYPES,
-    SyncKind,
-    empty_frame,
-)
+from xsp_post.model.trace import FRAME_DTYPES, OVERHEAD_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
 
 # The texts of Kineto's `cuda_sync_kind`, for traces without the call.
 _KINDS = {
@@ -46,19 +38,14 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
     stream = events["stream_id"].to_numpy()
     columns = {
         "process_index": np.maximum(of_launch(launches, "process_index", launch), 0),
-        "thread_index": of_launch(launches, "thread_index", launch),
-        "launch_id": launch,
-        "name_id": name,
-        "kind": np.where(launch >= 0, kinds_of(name, texts), said),
-        "device_id": events["device_id"].to_numpy(),
+        "thread_index": of_launch(launches, "thread_index", launch), "launch_id": launch, "name_id": name,
+        "kind": np.where(launch >= 0, kinds_of(name, texts), said), "device_id": events["device_id"].to_numpy(),
         "context_id": events["context_id"].to_numpy(),
         "stream_id": np.where((stream == _NONE_32) | (stream > np.iinfo(np.int32).max), -1, stream),
-        "event_id": events["event_id"].to_numpy(),
-        "event_sync_id": np.full(len(events), -1),
+        "event_id": events["event_id"].to_numpy(), "event_sync_id": np.full(len(events), -1),
         "event_record_correlation_id": events["event_record_correlation_id"].to_numpy(),
-        "start_ns": events["start_ns"].to_numpy(),
-        "end_ns": events["end_ns"].to_numpy(),
-    }
+        "start_ns": events["start_ns"].to_numpy(), "end_ns": events["end_ns"].to_numpy(),
+    }  # fmt: skip
     return pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
 
 

@@ -3,8 +3,6 @@
 `xsp-post run --ncu` records each metric set into a report of its own, and so do many who call ncu themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from xsp_post.base.errors import CaptureError

@@ -4,8 +4,6 @@ size and name of its group, per range.
 A payload begins with a header of 32 bytes that names its schema; its fields stand where the schema's entries say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

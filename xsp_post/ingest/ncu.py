@@ -4,11 +4,10 @@ Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), i
 ``ncu --import``.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from collections.abc import Sequence
+from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -39,11 +38,17 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     if not is_report:
         raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
-        return read_ncu_csv(_import_by_tool(path), path.name)
+        return read_ncu_csv(import_by_tool(path), path.name)
     return ncu_child.read(path, metrics)
 
 
-def _import_by_tool(path: Path) -> str:
+def needs_tool(path: Path) -> bool:
+    """Whether a file is a report that only ncu can read here."""
+    return path.suffix == ".ncu-rep" and find_spec("ncu_report") is None and not sniff_ncu(path)
+
+
+@lru_cache(100)  # a sealed process starts no ncu: its parent asked before
+def import_by_tool(path: Path) -> str:
     """The raw page of a report as CSV text, printed by a local ncu."""
     tool = tools.find_ncu()
     if tool is None:

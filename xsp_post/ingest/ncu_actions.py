@@ -4,8 +4,6 @@ The library opens any file without complaint: what it cannot read has no range i
 can only be walked one by one; values go straight into typed buffers.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from bisect import bisect_right

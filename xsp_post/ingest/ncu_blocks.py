@@ -5,8 +5,6 @@ of Nsight Compute): ``NVR\\0``, then messages, each a little-endian length and a
 whose fields 2 and 5 are the number of results and the size of the payload that follows.
 """
 
-from __future__ import annotations
-
 import os
 import struct
 from collections.abc import Iterator

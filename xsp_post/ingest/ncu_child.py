@@ -4,8 +4,6 @@ NVIDIA's reader aborts the process on some damaged files and writes its own log 
 a child and takes the report it sends back; whatever the reader does, it does there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

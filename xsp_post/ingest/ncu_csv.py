@@ -1,7 +1,5 @@
 """``ingest``: the CSV that ``ncu --import FILE --csv --page raw`` prints → ``CounterReport``."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -5,8 +5,6 @@ duration below is what ncu measured under it. So the timeline is labelled, its g
 finding says what to record instead; kernels, ranges and counters are right.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

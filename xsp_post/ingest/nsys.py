@@ -6,8 +6,6 @@ NVTX text is inline or interned; NVTX ``end`` may be NULL; 0, NULL and 0xFFFFFFF
 Private values (environment, command line, output, user, host) are never read.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path, PurePosixPath
 
@@ -33,15 +31,7 @@ from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
 from xsp_post.ingest.nsys_times import close_and_repair
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
-from xsp_post.ingest.tables import (
-    NULL,
-    Request,
-    TableSource,
-    missing_column,
-    require_columns,
-    resolve,
-    whole,
-)
+from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace
@@ -195,23 +185,12 @@ class _Reader:
         if self.strings.bad_bytes_count:
             self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
         return Trace(
-            provenance=provenance,
-            strings=self.strings.texts,
-            spans=spans,
-            launches=launches,
-            activities=activities,
-            graph_nodes=graph_nodes,
-            domains=domains,
-            processes=self.processes,
-            threads=self.threads,
-            devices=devices,
-            attributes=self._attributes(spans),
-            findings=self.findings,
-            module_loading_ns=self.module_loading_ns,
-            gpu_samples=partial(gpu_samples, self.source),
-            host_rows=NsysHostRows(self.source, self.numbering.gtids),
+            provenance=provenance, strings=self.strings.texts, spans=spans, launches=launches, activities=activities,
+            graph_nodes=graph_nodes, domains=domains, processes=self.processes, threads=self.threads, devices=devices,
+            attributes=self._attributes(spans), findings=self.findings, module_loading_ns=self.module_loading_ns,
+            gpu_samples=partial(gpu_samples, self.source), host_rows=NsysHostRows(self.source, self.numbering.gtids),
             **waits,
-        )
+        )  # fmt: skip
 
     def _require_columns(self, wanted: dict[str, Request], tables: dict[str, pa.Table]) -> None:
         """Raise where a table with rows lacks what it cannot be read without; else a finding of what is not known."""

@@ -1,13 +1,11 @@
 """Captures in: the device tables of an Nsight Systems export → the activities of the trace."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.repeats import numbered
-from xsp_post.ingest.nsys_requests import LAUNCH_DETAIL, NO_MEMORY_KIND
+from xsp_post.ingest.nsys_requests import NO_MEMORY_KIND, launch_detail
 from xsp_post.ingest.nsys_strings import Interner, numbers
 from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.tables import NULL
@@ -15,21 +13,13 @@ from xsp_post.model.trace import ActivityKind, memory_kinds
 
 _NONE_32 = 0xFFFFFFFF
 _COPY_KINDS = {
-    0: "[CUDA memcpy]",
-    1: "[CUDA memcpy Host-to-Device]",
-    2: "[CUDA memcpy Device-to-Host]",
-    3: "[CUDA memcpy Host-to-Array]",
-    4: "[CUDA memcpy Array-to-Host]",
-    5: "[CUDA memcpy Array-to-Array]",
-    6: "[CUDA memcpy Array-to-Device]",
-    7: "[CUDA memcpy Device-to-Array]",
-    8: "[CUDA memcpy Device-to-Device]",
-    9: "[CUDA memcpy Host-to-Host]",
-    10: "[CUDA memcpy Peer-to-Peer]",
-    11: "[CUDA Unified Memory memcpy Host-to-Device]",
-    12: "[CUDA Unified Memory memcpy Device-to-Host]",
+    0: "[CUDA memcpy]", 1: "[CUDA memcpy Host-to-Device]", 2: "[CUDA memcpy Device-to-Host]",
+    3: "[CUDA memcpy Host-to-Array]", 4: "[CUDA memcpy Array-to-Host]", 5: "[CUDA memcpy Array-to-Array]",
+    6: "[CUDA memcpy Array-to-Device]", 7: "[CUDA memcpy Device-to-Array]", 8: "[CUDA memcpy Device-to-Device]",
+    9: "[CUDA memcpy Host-to-Host]", 10: "[CUDA memcpy Peer-to-Peer]",
+    11: "[CUDA Unified Memory memcpy Host-to-Device]", 12: "[CUDA Unified Memory memcpy Device-to-Host]",
     13: "[CUDA Unified Memory memcpy Device-to-Device]",
-}
+}  # fmt: skip
 
 
 def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering) -> pd.DataFrame:
@@ -75,8 +65,11 @@ def _device_rows(table: pa.Table, kind: ActivityKind, strings: Interner, numberi
             columns["short_name_id"] = strings.by_number(numbers(table, "short_name", np.int32))
             missing = columns["name_id"] < 0
             columns["name_id"][missing] = columns["short_name_id"][missing]
-        for ours in LAUNCH_DETAIL.values():
+        for ours in launch_detail():
             columns[ours] = numbers(table, ours, np.int32)
+        for ours in (one for one in launch_detail("group") if one in table.column_names):
+            values = np.maximum(numbers(table, ours), 0)
+            columns |= {ours: values} if values.any() else {}
     else:
         columns["name_id"] = columns["short_name_id"] = _operation_names(table, kind, strings)
     if kind is not ActivityKind.GRAPH:

@@ -1,7 +1,5 @@
 """Captures in: the GPUs of an Nsight Systems export and which process calls them by which number."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

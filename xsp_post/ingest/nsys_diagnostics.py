@@ -3,8 +3,6 @@
 Most of its warnings are about CPU sampling and about helper processes that used no GPU: those are information.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

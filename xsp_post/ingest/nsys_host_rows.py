@@ -5,8 +5,6 @@ Operating-system calls (``OSRT_API``), scheduling (``SCHED_EVENTS``) and samples
 wanted threads (and, where a row stands for itself, of the wanted times) are kept.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

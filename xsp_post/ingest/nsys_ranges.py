@@ -1,7 +1,5 @@
 """Captures in: NVTX rows and library calls of an Nsight Systems export → the spans of the trace, and their domains."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

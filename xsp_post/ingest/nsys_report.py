@@ -1,10 +1,9 @@
 """Captures in: a ``.nsys-rep`` is exported by nsys itself, once, into a cache beside it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
+from functools import lru_cache
 from pathlib import Path
 
 from xsp_post.base.children import end_with_parent
@@ -28,6 +27,11 @@ def exported(report: Path) -> Path:
 
     Raises `ToolError` (exit 3) when nsys is missing, fails or writes nothing.
     """
+    return _exported(report, report.stat().st_mtime_ns)
+
+
+@lru_cache(1000)  # a sealed process starts no nsys: its parent asked before
+def _exported(report: Path, changed_ns: int) -> Path:
     tool = find_nsys()
     cache = report.with_name(report.name + ".xsp-export.sqlite")
     command = ["nsys", "export", "-t", "sqlite", "-f", "true", "-o", str(report.with_suffix(".sqlite")), str(report)]

@@ -1,7 +1,5 @@
 """Captures in: global process and thread ids of an Nsight Systems export → dense indexes, and their two frames."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

@@ -1,7 +1,5 @@
 """Captures in: missing and implausible times of an Nsight Systems export."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@ Synchronisations are distinguished by the name of their API call: the number tha
 meaning from version to version.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -42,20 +40,14 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
     name = of_launch(launches, "name_id", launch)
     start, end = numbers(table, "start_ns"), numbers(table, "end_ns")
     columns = {
-        "process_index": process,
-        "thread_index": of_launch(launches, "thread_index", launch),
-        "launch_id": launch,
-        "name_id": name,
-        "kind": kinds_of(name, texts),
-        "device_id": numbers(table, "device_id", np.int32),
-        "context_id": numbers(table, "context_id", np.int32),
-        "stream_id": numbers(table, "stream_id", np.int32),
+        "process_index": process, "thread_index": of_launch(launches, "thread_index", launch), "launch_id": launch,
+        "name_id": name, "kind": kinds_of(name, texts), "device_id": numbers(table, "device_id", np.int32),
+        "context_id": numbers(table, "context_id", np.int32), "stream_id": numbers(table, "stream_id", np.int32),
         "event_id": _no_sentinel(numbers(table, "event_id")),
         "event_sync_id": _no_sentinel(numbers(table, "event_sync_id")),
-        "event_record_correlation_id": np.full(table.num_rows, -1, np.int64),
-        "start_ns": start,
+        "event_record_correlation_id": np.full(table.num_rows, -1, np.int64), "start_ns": start,
         "end_ns": np.where(end == NULL, start, end),
-    }
+    }  # fmt: skip
     frame = pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
     return frame[start != NULL].reset_index(drop=True)
 

@@ -4,8 +4,6 @@ A launch and its execution have one correlation id, so whatever goes with the wo
 for each process: one pass over the smallest columns. No pandas here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace

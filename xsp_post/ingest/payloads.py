@@ -4,8 +4,6 @@ TensorRT describes each layer in a JSON payload of its range; other programs att
 looked for by name, whatever stands around them; a payload that says nothing known stays a text.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -3,8 +3,6 @@
 Apart from the readers: asking imports none of them.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.ingest.json_text import head

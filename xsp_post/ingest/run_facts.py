@@ -5,8 +5,6 @@ says each layer's shape, flops, least bytes and allocated bytes (`Trace.attribut
 (phase, module path, call index) as the ranges' texts say them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,18 +33,13 @@ def with_capture(trace: Trace, made: Capture) -> Trace:
     """The trace with a capture's provenance and layer facts; a new Trace, the old one stays as it is."""
     environment = made.environment
     provenance = replace(
-        trace.provenance,
-        source_name=f"{made.directory.name}/{trace.provenance.source_name}",
-        level=made.level,
-        collector=made.collector,
-        batch_size=made.batch_size,
-        run_process=made.process,
-        workload_name=str(made.settings.get("model", "")),
-        framework=str(environment.get("framework", "")),
+        trace.provenance, source_name=f"{made.directory.name}/{trace.provenance.source_name}", level=made.level,
+        collector=made.collector, batch_size=made.batch_size, run_process=made.process,
+        workload_name=str(made.settings.get("model", "")), framework=str(environment.get("framework", "")),
         gpu_name=str(environment.get("device_name", "")) or trace.provenance.gpu_name,
         driver_version=str(environment.get("driver_version", "")) or trace.provenance.driver_version,
         tool_version=str(made.settings.get("tool_version", "")) or trace.provenance.tool_version,
-    )
+    )  # fmt: skip
     findings = list(trace.findings)
     path = made.path("facts")
     facts = capture.read_json(path) if path is not None and path.is_file() else {}

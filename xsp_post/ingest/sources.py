@@ -48,9 +48,7 @@ def sniff(path: Path) -> str:
         if one.matches(path):
             return one.key
     raise CaptureError(
-        f"{path}: is not a capture that xsp-post reads",
-        code="capture-unknown-format",
-        hint=f"it reads: {titles()}",
+        f"{path}: is not a capture that xsp-post reads", code="capture-unknown-format", hint=f"it reads: {titles()}"
     )
 
 
@@ -103,6 +101,19 @@ def _is_capture(path: Path) -> bool:
         return sniff(path) != STORE
     except CaptureError:
         return False
+
+
+def make_before(paths: list[Path]) -> None:
+    """What only a program of NVIDIA can read is read by it, for a sealed process, which may start none."""
+    from xsp_post.ingest import ncu, nsys_report
+
+    runs = [path for path in paths if os.path.isdir(path) and capture.is_run_directory(path)]
+    inside = [one for path in paths if os.path.isdir(path) for one in path.iterdir()]
+    for path in filter(os.path.isfile, (*paths, *inside, *(expand(runs) if runs else ()))):
+        if nsys_report.has_report_name(path) and os.access(path, os.R_OK) and not files.is_sqlite(path):
+            nsys_report.exported(path)
+        elif ncu.needs_tool(path):
+            ncu.import_by_tool(path)
 
 
 def begin(path: Path) -> SqliteTables | None:

@@ -6,8 +6,6 @@ one type with COALESCE, because the driver infers a column's type from its first
 SQLite's own count.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Captures in: a store of xsp-post that was given where a capture is wanted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import NoReturn
 

@@ -4,8 +4,6 @@ Decided by the columns present: an optional column that is not there is filled w
 serves every schema version; a required one that is not there is an error (`require_columns`).
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ PyTorch traces of a gigabyte exist (pytorch/kineto#760). The file is cut at boun
 each piece decoded by itself, so that memory holds one piece, never the document.
 """
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

@@ -1,8 +1,6 @@
 """Captures in: launch calls whose kernels are not in the capture → findings: a CUDA graph was recorded, or the likely
 cause."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

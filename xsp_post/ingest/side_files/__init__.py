@@ -5,8 +5,6 @@ Known by content: annotations of CUDA graph nodes (a pickle of plain values), th
 program is refused by a finding, and nothing of it is used.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace
@@ -22,12 +20,13 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.ingest.json_text import head, open_text
 from xsp_post.ingest.side_files import inductor
+from xsp_post.ingest.side_files.modules import place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.model.trace import Trace
 from xsp_post.names.file_names import stated_rank
 
 # Files of a pickle's size hold a million graph nodes; more is none.
-_MOST_PICKLED, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 1_000, 500
+_MOST_PICKLED, _MOST_TEXT, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 128 << 20, 1_000, 500
 # A file whose graphs ran must know their nodes: of those that it names so many must have run.
 _LEAST_SHARE = 0.9
 _NAMES = ("*annotation*.pkl", "*stacks*.json.gz", "dedicated_log_torch_trace_*.log*", "kernel_information.json")
@@ -50,12 +49,10 @@ def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trac
             trace = _joined(trace, path, rank)
         except (_Refused, NotPlain, CaptureError, OSError, EOFError) as error:
             reason = str(error).removeprefix(f"{path}: ") or type(error).__name__
-            trace = replace(trace, findings=[*trace.findings, _said("side-file-refused", path, reason)])
+            trace = replace(
+                trace, findings=[*trace.findings, finding("side-file-refused", example=f"{path.name}: {reason}")]
+            )
     return trace
-
-
-def _said(code: str, path: Path, text: str, count: int = 1) -> Any:
-    return finding(code, count=count, example=f"{path.name}: {text}")
 
 
 def _files(path: Path) -> list[Path]:
@@ -95,9 +92,12 @@ def _joined(trace: Trace, path: Path, rank: int) -> Trace:
         return _with_calls(trace, path, inductor.read_log(path))
     try:
         with open_text(path) as stream:
-            value = json.load(stream)
+            text = stream.read(_MOST_TEXT + 1)
+        value = None if len(text) > _MOST_TEXT else json.loads(text)
     except (ValueError, RecursionError) as error:
         raise _Refused("is no file that PyTorch writes beside a trace") from error
+    if value is None:
+        raise _Refused(f"holds more than {_MOST_TEXT >> 20} MiB of text")
     if isinstance(value, dict) and value and all(isinstance(one, dict) for one in value.values()):
         return _with_calls(trace, path, inductor.read_kernel_information(path))
     return _with_texts(trace, path, "source_text_id", _stacks(value), rank)
@@ -129,7 +129,7 @@ def _stacks(value: Any) -> dict[int, str]:
     if not is_known or not value:
         raise _Refused("holds no stacks by the number of a graph node")
     first = {int(key[:20]): one.strip().split("\n")[0].rsplit(":", 2) for key, one in value.items()}
-    return {key: inductor.place_text(parts[0], parts[1]) for key, parts in first.items() if len(parts) == 3}
+    return {key: place_text(parts[0], parts[1]) for key, parts in first.items() if len(parts) == 3}
 
 
 def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], rank: int) -> Trace:
@@ -163,7 +163,8 @@ def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], ra
     if column in activities:
         values[:] = activities[column].to_numpy()
     values[found] = len(trace.strings) + numbers
-    raised = _said("side-file-joined", path, f"{int(found.sum()):,} of {int(mine.sum()):,} in graphs", int(found.sum()))
+    said = f"{path.name}: {int(found.sum()):,} of {int(mine.sum()):,} in graphs"
+    raised = finding("side-file-joined", count=int(found.sum()), example=said)
     return replace(
         trace, strings=with_more(trace.strings, unique.tolist()), activities=activities.assign(**{column: values}),
         findings=[*trace.findings, raised],
@@ -173,11 +174,16 @@ def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], ra
 def _with_calls(trace: Trace, path: Path, graphs: list[list[inductor.Call]]) -> Trace:
     if not graphs:
         raise _Refused("holds no kernels of a compiled graph; was INDUCTOR_PROVENANCE=1 set?")
-    before = len(trace.compiled_calls)
-    first = int(trace.compiled_calls["graph"].max()) + 1 if before else 0
-    rows = [(first + k, n, c.symbol, c.module, c.source, c.is_convolution, path.name) for k, g in enumerate(graphs)
-            for n, c in enumerate(g)]  # fmt: skip
-    added = pd.DataFrame(rows, columns=list(trace.compiled_calls))
+    first = int(trace.compiled_calls["graph"].max()) + 1 if len(trace.compiled_calls) else 0
+    numbered = [(first + k, n, call) for k, graph in enumerate(graphs) for n, call in enumerate(graph)]
+    calls = [(k, n, c.symbol, c.module, c.source, c.is_backward, path.name) for k, n, c in numbered]
+    parts = [(k, n, module, count) for k, n, call in numbered for module, count in call.modules.items()]
     return replace(
-        trace, compiled_calls=pd.concat([trace.compiled_calls, added], ignore_index=True) if before else added
-    )
+        trace, compiled_calls=_appended(trace.compiled_calls, calls),
+        compiled_modules=_appended(trace.compiled_modules, parts),
+    )  # fmt: skip
+
+
+def _appended(frame: pd.DataFrame, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
+    added = pd.DataFrame(rows, columns=list(frame))
+    return pd.concat([frame, added], ignore_index=True) if len(frame) else added

@@ -1,13 +1,10 @@
-"""Helper of ``ingest.side_files``: what PyTorch's compiler wrote down → the module and source line of each kernel.
+"""Helper of ``ingest.side_files``: what PyTorch's compiler wrote down → the modules and source line of each kernel.
 
 Read are TORCH_TRACE logs (``dedicated_log_torch_trace_*.log``) and ``kernel_information.json``. A compiled graph is a
-list of calls in order. The graph before compilation names the weights of each operation, and so its module; an
-operation without weights belongs to the module whose code is nearest, of those around the weights used before and after
-it. A fused kernel counts for the module with most of its operations (of equal ones the
-last). Where the compiler wrote no operations (backward graphs), source lines and the nearest known calls decide.
+list of calls in order. A call consists of operations of the graph before compilation, and these have modules
+(`modules`). Where the compiler names no operations (backward graphs), its code says which weights a call reads and
+which gradients it returns; for the rest of such a call, its source lines and the nearest known calls decide.
 """
-
-from __future__ import annotations
 
 import json
 import re
@@ -19,50 +16,59 @@ from typing import Any
 
 from xsp_post.base import limits
 from xsp_post.ingest.json_text import open_text
-from xsp_post.names.compiled import symbol_of
+from xsp_post.ingest.side_files.modules import (
+    Operation,
+    module_of_weight,
+    modules_of,
+    operations_of,
+    place_text,
+    shared,
+)
+from xsp_post.names.compiled import FUSED, symbol_of
 
 _LONGEST_LINE, _MOST_KEPT = 1 << 26, 1 << 28
 _WANTED = re.compile(
-    r'"(dynamo_output_graph|inductor_output_code|inductor_provenance_tracking_(?:node_mappings|kernel_stack_traces))"'
+    r'"(dynamo_output_graph|dynamo_cpp_guards_str|inductor_output_code|'
+    r'inductor_provenance_tracking_(?:node_mappings|kernel_stack_traces))"'
 )
 _HEAD = re.compile(r"^[VDIWE]\d{4} [^{]*(\{.*)$")
-_PLACE = re.compile(r"# File: (.+?):(\d+) in ")
-_OPERATION = re.compile(r'^\s*(\w+)(?:: "[^"]*")? = ([^;]*)')
-_FAR, _UNKNOWN_CODE = 1e9, 0.5  # lines; a module without known code is nearer than any but the same line
-_INPUT = re.compile(r"[lL]_\w+\s*")
-_WEIGHT = re.compile(r"\b[lL]_\w+_(?:parameters|buffers)_")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _CALL = re.compile(r"# \[Provenance debug handles\] (\S+:\d+)")
-_SOURCE_NODES = re.compile(r"# Topologically Sorted Source Nodes: \[([^\]]*)\]")
-_CONVOLUTION = re.compile(r"conv\d?d|convolution|batch_norm|max_pool|avg_pool")
-
-
-@dataclass
-class Operation:
-    """One operation of a graph before compilation."""
-
-    place: str  # file:line, '' unknown
-    module: str
-    has_weight: bool
-    is_convolution: bool
+_ALIAS = re.compile(r"\s*(buf\d+) = (buf\d+)\[\d+\]")
+_RETURNED = re.compile(r"None|(?:reinterpret_tensor\()?(\w+)(?:, \([^)]*\), \([^)]*\), \w+\))?")
+_NAMES = re.compile(r"\b(?:buf|primals_|arg)\d+(?:_1)?\b")
+# Operations that only look at values in another way: a kernel of others, too, is none of these.
+_VIEW = re.compile(
+    r"(?:view|reshape|permute|expand|select|slice|transpose|t|(?:un)?squeeze|getitem|split\w*|unbind|as_strided|alias)(?:_\d+)*"
+)
 
 
 @dataclass
 class Call:
-    """One kernel call of a compiled graph: its symbol (`symbol_of`), module and source ('' unknown)."""
+    """One kernel call of a compiled graph: its symbol (`symbol_of`), its source ('' unknown), and how many of its
+    operations belong to each module; of equal ones the first counts most."""
 
     symbol: str
-    module: str = ""
     source: str = ""
-    is_convolution: bool = False
-    is_known: bool = False
+    is_backward: bool = False
+    modules: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def module(self) -> str:
+        """The module that most of its operations belong to, '' unknown."""
+        return max(self.modules, key=self.modules.__getitem__, default="")
 
 
 @dataclass
 class _Entry:
-    operations: dict[str, Operation] = field(default_factory=dict)
+    """What was compiled of one function: the graph before, its guards, and of each compiled graph its code, what maps
+    its calls to operations, and their stacks."""
+
+    graph: str = ""
+    guards: str = ""
     code: str = ""
     mappings: dict[str, Any] = field(default_factory=dict)
+    compiled: list[tuple[str, dict[str, Any], dict[str, Any]]] = field(default_factory=list)
 
 
 def is_log(start: str) -> bool:
@@ -71,21 +77,23 @@ def is_log(start: str) -> bool:
 
 
 def read_log(path: Path) -> list[list[Call]]:
-    """The compiled graphs of a TORCH_TRACE log, in the order they were made. Raises `CaptureError`."""
+    """The compiled graphs of a TORCH_TRACE log, function by function, in the order they were made. Raises
+    `CaptureError`."""
     entries: dict[str, _Entry] = {}
-    graphs = []
     for name, head, payload in _artifacts(path):
         compile_id = str([head.get(key) for key in ("frame_id", "frame_compile_id")])
         entry = entries.setdefault(compile_id, _Entry())
         if name == "dynamo_output_graph":
-            entry.operations = operations_of(payload)
+            entry.graph = payload
+        elif name == "dynamo_cpp_guards_str":
+            entry.guards = payload
         elif name == "inductor_output_code":
             entry.code = payload
         elif name.endswith("node_mappings"):
             entry.mappings = _decoded(payload)
         else:
-            graphs.append(_calls(entry, _decoded(payload)))
-    return [calls for calls in graphs if calls]
+            entry.compiled.append((entry.code, entry.mappings, _decoded(payload)))
+    return [calls for entry in entries.values() for calls in _graphs(entry) if calls]
 
 
 def read_kernel_information(path: Path) -> list[list[Call]]:
@@ -93,7 +101,7 @@ def read_kernel_information(path: Path) -> list[list[Call]]:
     with open_text(path) as stream:
         known = _decoded(stream.read(_LONGEST_LINE))
     stacks = {key: one["stack_traces"] for key, one in known.items() if isinstance(one, dict) and "stack_traces" in one}
-    return [_calls(_Entry(), stacks)] if stacks else []
+    return [_calls("", {}, stacks, {}, [])] if stacks else []
 
 
 def _artifacts(path: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -126,12 +134,6 @@ def _decoded(text: str) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def place_text(file: str, line: str) -> str:
-    """``file:line`` without folders: these may name a user."""
-    inside = file.replace("\\", "/").rpartition("site-packages/")[2] if "site-packages/" in file else ""
-    return f"{inside or file.replace(chr(92), '/').rpartition('/')[2]}:{line}"
-
-
 def innermost_place(stack: Any) -> str:
     """``file:line`` of a stack as a kernel's arguments hold it (text, or a list of them); '' where it has none."""
     text = "\n".join(map(str, stack)) if isinstance(stack, list) else str(stack)
@@ -140,105 +142,42 @@ def innermost_place(stack: Any) -> str:
     return place_text(*frames[-1]) if frames else place_text(parts[0], parts[1]) if parts[1:] else ""
 
 
-# ---------------------------------------------------------------- modules of operations
-
-
-def operations_of(graph: str) -> dict[str, Operation]:
-    """By name: the operations of a graph's text, each with its module ('' the model itself)."""
-    result: dict[str, Operation] = {}
-    place = ""
-    for line in graph.split("\n"):
-        found = _PLACE.search(line)
-        if found:
-            place = place_text(found[1], found[2])
-            continue
-        operation = _OPERATION.match(line)
-        if operation is None or _INPUT.fullmatch(operation[2]):
-            continue
-        name, text = operation.groups()
-        weight = _WEIGHT.search(text)
-        module = ".".join(re.split(r"_(?:parameters|buffers)_", weight[0])[0].split("_modules_")[1:]) if weight else ""
-        result[name] = Operation(place, module, weight is not None, bool(_CONVOLUTION.search(text)))
-    _fill_modules(list(result.values()))
-    return result
-
-
-def _fill_modules(operations: list[Operation]) -> None:
-    """Modules of operations without weights, in place: of the modules around the weighted operations before and after
-    it, the one whose code is nearest (in the same file, by lines; of equal ones the first, inner ones first)."""
-    code: dict[str, set[str]] = {}  # module → lines that use weights of modules directly in it
-    upcoming, after = "", []
-    for one in reversed(operations):
-        after.append(upcoming)
-        if one.has_weight:
-            upcoming = one.module
-            code.setdefault(_parent(one.module), set()).add(one.place)
-    last = ""
-    for one, upcoming in zip(operations, reversed(after)):
-        if one.has_weight:
-            last = one.module
-            continue
-        around, ahead = _callers(last), _callers(upcoming)
-        both = next((module for module in around if module in ahead), "")
-        without_code = [both] if both and both not in code else []  # it uses no weight itself, but runs between
-        near = [*around, *without_code, *ahead]
-        far = [_UNKNOWN_CODE if k in without_code else _distance(one.place, code.get(k, set())) for k in near]
-        one.module = near[far.index(min(far))] if near else ""
-
-
-def _callers(module: str) -> list[str]:
-    """The modules around one, the inner ones first, the model itself ('') last."""
-    result = []
-    while module:
-        module = _parent(module)
-        result.append(module)
-    return result
-
-
-def _distance(place: str, lines: set[str]) -> float:
-    file, _, line = place.rpartition(":")
-    there = [one.rpartition(":") for one in lines]
-    return min((abs(int(line) - int(end)) for name, _, end in there if place and name == file), default=_FAR)
-
-
-def _parent(module: str) -> str:
-    """The module whose code calls it: a list of modules (its name ends before a number) has no code."""
-    above = module.rpartition(".")[0]
-    return above.rpartition(".")[0] if module.rpartition(".")[2].isdigit() else above
-
-
-def _shared(one: str, other: str) -> str:
-    parts = []
-    for left, right in zip(one.split("."), other.split(".")):
-        if left != right:
-            break
-        parts.append(left)
-    return ".".join(parts)
-
-
 # ---------------------------------------------------------------- modules of kernel calls
 
 
-def _calls(entry: _Entry, stacks: dict[str, Any]) -> list[Call]:
+def _graphs(entry: _Entry) -> Iterator[list[Call]]:
+    operations = operations_of(entry.graph, modules_of(entry.guards))
+    signature = next((line for line in entry.graph.split("\n") if "def forward(" in line), "")
+    inputs = re.findall(r'[(, ](\w+): "', signature)
+    for code, mappings, stacks in entry.compiled:
+        yield _calls(code, mappings, stacks, operations, inputs)
+
+
+def _calls(
+    code: str, mappings: dict[str, Any], stacks: dict[str, Any], operations: dict[str, Operation], inputs: list[str]
+) -> list[Call]:
     """The calls of one compiled graph, in the order of their numbers (``name:3``)."""
-    nodes = {key: [str(one) for one in value] for key, value in _lists(entry.mappings.get("cppCodeToPost")).items()}
-    origin, stacks = _lists(entry.mappings.get("postToPre")), _lists(stacks)
-    source_nodes = dict(_source_nodes(entry.code))
-    keys = sorted({*stacks, *nodes}, key=lambda key: _number(key))
-    calls = []
-    for key in keys:
-        traces = [_FRAME.findall(str(one)) for one in stacks.get(key, [])]
-        at = [place_text(*frames[-1]) for frames in traces if frames]
-        before = [entry.operations.get(str(one)) for node in nodes.get(key, []) for one in origin.get(node, [])]
-        known = [one for one in before if one is not None]
-        if not nodes and not known:  # weights alone: other names may be those of another graph
-            named = (entry.operations.get(one) for one in source_nodes.get(key, []))
-            known = [one for one in named if one is not None and one.has_weight and one.place in at]
-        calls.append(_call(key, known, at))
-    by_place: dict[str, set[str]] = {}
-    for one in entry.operations.values():
-        by_place.setdefault(one.place, set()).add(one.module)
-    _fill_calls(calls, by_place)
+    nodes, stacks = _lists(mappings.get("cppCodeToPost")), _lists(stacks)
+    origin = _lists(mappings.get("postToPre"))
+    weights = {} if nodes else _weights_of_calls(code, inputs)
+    is_backward = re.search(r"\btangents_\d", code) is not None
+    order = {name: number for number, name in enumerate(operations)}
+    calls, places = [], []
+    for key in sorted({*stacks, *nodes}, key=_number):
+        frames = [_FRAME.findall(str(one)) for one in stacks.get(key, [])]
+        places.append([place_text(*one[-1]) for one in frames if one])
+        source = Counter(places[-1]).most_common(1)[0][0] if places[-1] else ""
+        own = [str(node) for node in nodes.get(key, [])]
+        own = [node for node in own if not _VIEW.fullmatch(node)] or own
+        # a library's kernel is the operation of its name; the others only shaped what it reads
+        own = [node for node in own if re.sub(r"(_\d+)+$", "", node) == symbol_of(key)] or own
+        said = [str(one) for node in own for one in origin.get(node, [])]
+        known = [
+            operations[one] for one in sorted(said, key=lambda one: order.get(one, 0), reverse=True) if one in order
+        ]
+        modules = Counter([one.module for one in known] or weights.get(key, []))
+        calls.append(Call(symbol_of(key), source, is_backward, modules))
+    _fill_calls(calls, places, list(operations.values()), is_whole=bool(nodes))
     return calls
 
 
@@ -251,38 +190,60 @@ def _number(key: str) -> int:
     return int(digits) if digits.isdigit() and len(digits) < 10 else 0
 
 
-def _source_nodes(code: str) -> Iterator[tuple[str, list[str]]]:
-    """What the comments above a call say: its key and the names of operations."""
-    names: list[str] = []
+def _weights_of_calls(code: str, inputs: list[str]) -> dict[str, list[str]]:
+    """By key of a call: the modules of the weights that it reads, and of those whose gradients it makes."""
+    used: dict[str, list[str]] = {}
+    maker: dict[str, str] = {}  # buffer → the call that names it first after it was made
+    key, returned = "", []
     for line in code.split("\n"):
-        said, call = _SOURCE_NODES.search(line), _CALL.search(line)
-        if said:
-            names = said[1].split(", ")
-        elif call:
-            yield call[1], names
-            names = []
+        handle, alias, text = _CALL.search(line), _ALIAS.match(line), line.strip()
+        name = key.rpartition(":")[0]
+        if handle:
+            key = handle[1]
+        elif alias:
+            maker[alias[1]] = maker.get(alias[2], "")
+        elif key and key not in used and (f"{name}(" in line or f"{name}.run(" in line):
+            used[key] = _NAMES.findall(line)
+            for buffer in used[key]:
+                maker.setdefault(buffer, key)
+        elif text.startswith("return (buf") or text.startswith("return (None") or text.startswith("return (reint"):
+            returned = [one[1] for one in _RETURNED.finditer(text[len("return (") :]) if one[0]]
+    of_input = [module_of_weight(name) for name in inputs]
+    found: dict[str, list[str]] = {}
+    for key, names in used.items():
+        read = (re.fullmatch(r"primals_(\d+)|arg(\d+)_1", name) for name in names)
+        numbers = [int(one[1]) - 1 if one[1] else int(one[2]) for one in read if one]
+        found[key] = [of_input[k] or "" for k in numbers if 0 <= k < len(inputs) and of_input[k] is not None]
+    for buffer, module in zip(returned, of_input):
+        if module is not None and maker.get(str(buffer), "") in found:
+            found[maker[buffer]].append(module)
+    return found
 
 
-def _call(key: str, known: list[Operation], places: list[str]) -> Call:
-    call = Call(symbol_of(key), source=Counter(places).most_common(1)[0][0] if places else "")
-    if known:
-        count = Counter(one.module for one in known)
-        most = max(count.values())
-        call.module = next(one.module for one in reversed(known) if count[one.module] == most)
-        call.is_convolution = any(one.is_convolution for one in known)
-        call.is_known = True
-    return call
-
-
-def _fill_calls(calls: list[Call], by_place: dict[str, set[str]]) -> None:
-    """Modules of calls without operations, in place: of those with code at the call's line the one that shares most
-    with the nearest call whose module is known, before it or else after it."""
-    known = [number for number, call in enumerate(calls) if call.is_known]
-    for number, call in enumerate(calls):
-        candidates = sorted(by_place.get(call.source, set()))
-        if call.is_known or not candidates:
+def _fill_calls(calls: list[Call], places: list[list[str]], operations: list[Operation], is_whole: bool) -> None:
+    """Modules of what no operation or weight explains, in place: of the modules with code at a source line the one that
+    shares most with the call's own, else with the nearest call whose module is known, before it or else after it.
+    ``is_whole``: the compiler named all operations of the calls that have modules."""
+    plain: dict[str, dict[str, None]] = {}
+    weighted: dict[str, set[str]] = {}
+    for one in operations:
+        if one.has_weight:
+            weighted.setdefault(one.place, set()).add(one.module)
+        else:
+            plain.setdefault(one.place, {})[one.module] = None
+    known = [number for number, call in enumerate(calls) if call.modules]
+    for number, (call, at) in enumerate(zip(calls, places)):
+        near = list(call.modules)
+        if near and (is_whole or not call.symbol.startswith(FUSED)):  # a library's kernel is one operation
             continue
-        near = [k for k in known if k < number][-1:] + [k for k in known if k > number][:1]
-        shared = [[len(_shared(one, calls[k].module)) for k in near] for one in candidates]
-        call.module = candidates[max(range(len(candidates)), key=lambda k: (shared[k], -len(candidates[k])))]
-        call.is_known = True
+        if not near:
+            around = [k for k in known if k < number][-1:] + [k for k in known if k > number][:1]
+            near = [calls[k].module for k in around]
+        explained = Counter(at)
+        for place in explained:
+            explained[place] -= len(weighted.get(place, set()) & set(call.modules))
+        for place, count in explained.items():
+            candidates = plain.get(place) or dict.fromkeys(sorted(weighted.get(place, ())))
+            if count > 0 and candidates:
+                nearest = max(candidates, key=lambda one: ([shared(one, other) for other in near], -len(one)))
+                call.modules[nearest] += 1

@@ -5,8 +5,6 @@ here: whole numbers and texts of ordinary tables whose rows lie within their pag
 looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`). Format: sqlite.org/fileformat2.html.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Nothing is read out of the text of a CREATE TABLE: what it means is for SQLite to say.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Sequence
 from contextlib import suppress
