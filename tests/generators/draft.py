@@ -104,12 +104,7 @@ class Draft:
         if not self.writer.marks_layers:
             names = trace.activities["name_id"].to_numpy()
             accepted = [without_ambiguous(one, names, number, trace) for one in accepted]
-        found = Truth(
-            executions,
-            accepted if layers else [],
-            self.recorder.kinds,
-            self.recorder.warmups,
-        )
+        found = Truth(executions, accepted if layers else [], self.recorder.kinds, self.recorder.warmups)
         said = self.writer.dialect
         shown = ",".join(level for level in ranges.LEVELS if level in self.writer.shown) or "nothing"
         shown += f": {said.step!r} {said.module!r}" if self.dialect == "free" else ""

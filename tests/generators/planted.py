@@ -18,10 +18,7 @@ from generators.strangers import EAGER_ATTENTION, EAGER_MLP, EAGER_NORM, NCCL, K
 CURED = Edit(flags=frozenset({"cured"}))
 SMALL: Kernels = [
     ("void at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>>(int)", 2.0),
-    (
-        "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps<float, float>>>(float*)",
-        3.0,
-    ),
+    ("void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, MeanOps<float, float>>>(float*)", 3.0),
     ("void at::native::elementwise_kernel<128, 4, at::native::MulFunctor<float>>(int)", 2.0),
 ]
 GEMM = ("ampere_bf16_s16816gemm_bf16_256x128_ldg8_f2f_stages_64x3_tn", 400.0)

@@ -163,11 +163,7 @@ class Recorder:
     def labelled(self, execution: int | None = None, layer: int | None = None) -> Iterator[None]:
         """What is launched inside has these numbers."""
         before = self.now_in
-        self.now_in = (
-            before[0] if execution is None else execution,
-            before[1] if layer is None else layer,
-            before[2],
-        )
+        self.now_in = (before[0] if execution is None else execution, before[1] if layer is None else layer, before[2])
         yield
         self.now_in = before
 
@@ -206,9 +202,7 @@ class Recorder:
 
     def _call(self, name: str, begin: int, end: int) -> int:
         self.correlation += 1
-        self.launches.append(
-            (self.here.index, self.here.process, self.correlation, self.text(name), 0, begin, end),
-        )
+        self.launches.append((self.here.index, self.here.process, self.correlation, self.text(name), 0, begin, end))
         return self.correlation
 
     def kernel(self, name: str, ns: int, *, grid: int = 80, block: int = 128, stream: int = 7) -> None:

@@ -149,12 +149,7 @@ def vllm_steps(p: Play) -> Program:
                         p.run(VLLM_BLOCK, scale=scale)
                 p.run(VLLM_BLOCK[:1], scale=scale)
             with h.range("gpu_model_runner: sample"):
-                p.run(
-                    [
-                        (LOGITS, 60),
-                        (ARGMAX, 9),
-                    ]
-                )
+                p.run([(LOGITS, 60), (ARGMAX, 9)])
         with h.mark(step=step):
             h.copy(running * 8, "DtoH")
         h.host(150)
@@ -601,16 +596,7 @@ def megatron(p: Play) -> Program:
                 h.launch(NCCL, 500 * p.scale, stream=20, after=p.m.free[7])
             with r("optimizer"):
                 with r("optimizer-clip-main-grad"):
-                    p.run(
-                        [
-                            (
-                                L2NORM,
-                                30,
-                            )
-                        ]
-                        * 3,
-                        h,
-                    )
+                    p.run([(L2NORM, 30)] * 3, h)
                     h.item()
                 p.run([(ADAM, 80)] * 5, h)
     return Program("Megatron-LM", [p.m], ["step"], ["block", "phase"], about=f"{micro} micro-batches, {ranges=}")
@@ -638,10 +624,7 @@ def plain_training(p: Play) -> Program:
             with h.range("Optimizer.step#AdamW.step") if kineto else nullcontext():
                 p.run([(FOREACH, 20)] * 12, h)
             with h.range("Optimizer.zero_grad#AdamW.zero_grad") if kineto else nullcontext():
-                p.run(
-                    [(FILL, 5)] * 2,
-                    h,
-                )
+                p.run([(FILL, 5)] * 2, h)
             if step % 5 == 4:
                 h.item()
     return Program(
@@ -884,10 +867,7 @@ def camera(p: Play) -> Program:
                 with h.range("classify") if dialect == 0 else nullcontext():
                     p.run([("crop_kernel(float const*, float*, int)", 6)])
                     for layer in range(classifier):
-                        p.run(
-                            [(CONVOLVE, 20)],
-                            scale=1 / (1 + layer),
-                        )
+                        p.run([(CONVOLVE, 20)], scale=1 / (1 + layer))
             h.copy(4096, "DtoH")
             h.sync(7)
         h.host(p.rng.uniform(300, 2000))
@@ -901,34 +881,14 @@ def recommender(p: Play) -> Program:
     for step in range(steps):
         with h.all(h.mark(step=step), h.range("## train_batch ##") if dialect else nullcontext()):
             h.copy(200_000, pageable=False)
-            p.run(
-                [
-                    (
-                        EMBEDDINGS,
-                        40,
-                    )
-                ]
-            )
-            p.run(
-                [
-                    ("ampere_sgemm_64x32_sliced1x4_tn", 14),
-                    (CLAMP, 3),
-                ]
-                * 3
-            )
+            p.run([(EMBEDDINGS, 40)])
+            p.run([("ampere_sgemm_64x32_sliced1x4_tn", 14), (CLAMP, 3)] * 3)
             p.run(
                 [("void at::native::interaction_bmm(int)", 12)]
                 + LOSS_BACKWARD[:1]
                 + [("ampere_sgemm_64x32_sliced1x4_nt", 20)] * 4
             )
-            p.run(
-                [
-                    (
-                        EMBEDDINGS_BACKWARD,
-                        45,
-                    )
-                ]
-            )
+            p.run([(EMBEDDINGS_BACKWARD, 45)])
             if step % 20 == 19:
                 h.item()
     return Program("recommender", [p.m], ["step"], [], about="ranges" if dialect else "no ranges")

@@ -10,6 +10,7 @@ from builders import ExportBuilder
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.pipeline import analyze
 
 TEXTS = ("step {}", "forward", "backward", "model", "layer_{}", "stage", "iteration {}", "aten::mm", "token_{}_x")
 
@@ -65,7 +66,7 @@ def test_coverage_is_the_share_of_the_executions_rows(tmp_path, seed):
     chosen = tree.execution_candidates["is_chosen"].to_numpy(bool)
     counted = tree.iterations["device_ns"].sum() / device_ns[0]
     assert tree.execution_candidates["coverage_ratio"].to_numpy()[chosen].sum() == pytest.approx(counted)
-    with_others = percent(r"([\d.]+) % with what other rows", tree.execution_evidence)
+    with_others = percent(r"([\d.]+) % with what other ranges", tree.execution_evidence)
     assert (said if with_others is None else with_others) == pytest.approx(counted, abs=0.0105)
 
 
@@ -78,7 +79,7 @@ def test_work_in_a_long_range_of_another_thread_is_not_in_the_rows_of_the_steps(
         builder.kernel("small", launch=(t + 10, t + 20), run=(t + 30, t + 40))
         builder.thread(200).kernel("large", launch=(t + 100, t + 110), run=(t + 120, t + 200))
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
-    said = "`step` ×4, 11 % of device time (step markers), 100 % with what other rows launched meanwhile"
+    said = "`step` ×4, 11 % of device time (step markers), 100 % with what other ranges launched meanwhile"
     assert said in tree.execution_evidence
 
 
@@ -118,3 +119,26 @@ def test_a_few_kernels_beside_the_ranges_taken_name_nothing_else(tmp_path):
     builder.range("other", 200, 300).kernel("large", launch=(205, 208), run=(210, 900))
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
     assert tree.execution_evidence == "model executions: `step` ×1, 3 % of device time (step markers)"
+
+
+BLOCK = ("rms_norm_kernel", "ampere_sgemm_64x64_tn", "flash_fwd_kernel", "ampere_sgemm_64x64_nn", "rms_norm_kernel",
+         "ampere_sgemm_128x64_tn", "gelu_kernel", "ampere_sgemm_128x128_tn", "vectorized_add_kernel")  # fmt: skip
+
+
+@pytest.mark.parametrize(("passes", "is_guess"), [(1, True), (6, False)])
+def test_what_is_guessed_is_not_the_window_of_the_verdict(tmp_path, passes, is_guess):
+    """One pass through equal layers may be an execution; six of them are."""
+    builder, t = ExportBuilder().process(100).thread(100), 0
+    for _ in range(passes):
+        for name in ("embedding_kernel", *BLOCK * 8, "argmax_kernel"):
+            builder.kernel(name, launch=(t, t + 5), run=(t + 10, t + 30))
+            t += 40
+        t += 2_000
+    result = analyze([builder.write(tmp_path / "a.sqlite")])
+    chosen = result.frame("execution_candidates").query("is_chosen")
+    assert chosen["execution_count"].tolist() == [passes]
+    assert (chosen["confidence"].tolist() == ["low"]) == is_guess
+    said = result.frame("captures")["execution_evidence"].iloc[0]
+    assert ("(guessed: " in said) == is_guess
+    scopes = set(result.frame("device_windows").query("window_ns > 0")["scope"].astype(str))
+    assert ("execution" not in scopes) == is_guess

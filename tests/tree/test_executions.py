@@ -425,3 +425,25 @@ def test_the_user_chooses_the_rule(tmp_path):
         program.tree(tmp_path, executions="root")
     assert "say: cycle" in str(caught.value)
     assert caught.value.code == "executions-not-found"
+
+
+@pytest.mark.parametrize("text", ["solve {}", "transcribe:{}", "chunk_{}", "work[{}]"])
+def test_numbers_that_grow_in_outermost_ranges_count_executions_whatever_the_word(tmp_path, text):
+    grown = built(tmp_path, [text.format(number) for number in range(5)])
+    assert names(grown) == [text.format("").rstrip(":_ []")] * 5
+    assert chosen(grown)[0][0][0] == "ranges that repeat"
+    cycled = built(tmp_path, [text.format(number) for number in (0, 1, 2, 0, 1, 2)])  # they tell layers apart
+    assert {text.format(number) for number in range(3)} <= set(cycled.names.folded_names.tolist())
+
+
+def test_layers_of_one_pass_do_not_count_executions(tmp_path):
+    tree = built(tmp_path, [f"linear {number}" for number in range(5)])
+    assert "linear 3" in tree.names.folded_names.tolist()
+
+
+def built(folder, texts):
+    """The tree of a program of outermost ranges with six kernels each."""
+    program = Program()
+    for text in texts:
+        program.inside(text, lambda: network(program))
+    return program.tree(folder)

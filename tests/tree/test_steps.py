@@ -85,6 +85,52 @@ def test_our_own_range_is_written_and_read_back(tmp_path, monkeypatch):
     assert sums.iloc[2].tolist() == [2, 2, 2, 302, 4]
 
 
+def generated(tmp_path, prompts, decodes, *, norm_grid=None):
+    """Loops of one prompt and its decodes without any text: two requests, kernels with a block a token."""
+    builder, at = ExportBuilder().process(100), 1000
+    for prompt in prompts:
+        for number in range(decodes + 1):
+            tokens = 2 * prompt if number == 0 else 2
+            builder.range("forward", at, at + 8000)
+            for k, (name, grid) in enumerate(
+                [("rms_norm_kernel", norm_grid or tokens), ("rotary_embedding_kernel", tokens), ("flash_fwd_kernel", 7)]
+            ):
+                begin = at + 1000 + k * 2000
+                builder.kernel(name, launch=(begin, begin + 5), run=(begin + 10, begin + 1500), grid=(grid, 1, 1))
+            at += 10_000
+    return xsp_post.load(builder.write(tmp_path / "report.sqlite"))["iterations"]
+
+
+def test_without_texts_grids_say_tokens_and_the_order_says_prefill_decode_and_context(tmp_path):
+    found = generated(tmp_path, (100, 30), 6)
+    assert found["kind"].tolist() == (["prefill"] + ["decode"] * 6) * 2
+    assert found["token_count"].tolist() == [200, *[2] * 6, 60, *[2] * 6]
+    assert found["batch_size"].tolist() == [2] * 14
+    assert found["key_count"].tolist() == [200, *range(202, 214, 2), 60, *range(62, 74, 2)]
+    assert set(found["size_source"]) == {"grids, order"} and not found["is_warmup"].any()
+
+
+@pytest.mark.parametrize(("prompts", "decodes", "norm_grid"), [((3,), 6, None), ((100,), 2, None), ((100,), 6, 31)])
+def test_what_grids_and_order_do_not_say_surely_is_unknown(tmp_path, prompts, decodes, norm_grid):
+    found = generated(tmp_path, prompts, decodes, norm_grid=norm_grid)
+    assert not found["kind"].isin(["prefill", "decode"]).any() and found["key_count"].isna().all()
+    assert found["token_count"].isna().all() == bool(norm_grid)
+
+
+def test_the_grids_of_a_replayed_graph_say_its_bucket(tmp_path):
+    builder = ExportBuilder().process(100)
+    for k in range(3):
+        at = 1000 + 10_000 * k
+        builder.range("step[DECODE bs=5]", at, at + 8000)
+        names = ("rms_norm_kernel", "rotary_embedding_kernel", "paged_attention_kernel")
+        builder.graph_launch(launch=(at + 100, at + 200), run=None)
+        for i, name in enumerate(names):
+            run = (at + 1000 + 500 * i, at + 1400 + 500 * i)
+            builder.kernel(name, run=run, correlation=builder.last_correlation, grid=(8, 1, 1), graph_node=i + 1)
+    found = xsp_post.load(builder.write(tmp_path / "report.sqlite"))["iterations"]
+    assert found["graph_bucket_count"].tolist() == [8] * 3 and found["token_count"].tolist() == [5] * 3
+
+
 def test_a_step_of_no_known_kind_is_refused():
     pytest.importorskip("torch")
     from xsp_post.base.errors import UsageError

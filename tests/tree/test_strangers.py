@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from generators.machine import NONE
+from generators import visitors
+from generators.machine import NONE, write
 from generators.strangers import PROGRAMS, draw
-from stranger_score import judged, truth_of
+from stranger_score import judge, judged, truth_of
 from structure_score import best
 
 SHORT = (2, 10, 22, 25, 26, 29, 46, 86)  # programs of few rows
@@ -30,6 +31,22 @@ def test_the_truth_of_a_program_is_right_and_half_of_it_is_not(seed):
     true = truth_of(program)[program.executions[0]].to_numpy()
     assert best(true + 7 * (true >= 0), [true], is_counted=True).verdict == "right"
     assert best(np.where(true >= 0, true // 2, NONE), [true], is_counted=True).verdict == "wrong"
+
+
+EXECUTIONS = {
+    21: "a turn of training crosses no end of a marked step",
+    22: "a first execution that tries kernels is whole",
+    36: "executions begin where the recording does, not at a wait inside them",
+    42: "one range called like a phase, among others, is no execution",
+    64: "passes of a validation are not joined to one training step",
+}
+
+
+@pytest.mark.parametrize("seed", EXECUTIONS)
+def test_executions_of_programs_that_show_a_principle(seed, tmp_path):
+    program = visitors.draw(seed)
+    answers = judge(program, write(program, tmp_path / "program"))
+    assert answers["executions"].verdict == "right", EXECUTIONS[seed]
 
 
 def test_a_seed_always_draws_the_same_program():

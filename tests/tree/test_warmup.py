@@ -75,9 +75,7 @@ def test_a_phase_that_names_its_warm_up_means_the_rest_to_be_measured():
     assert marked([5, 5, 5], said=[1, 1, 0])[1] == {"one-iteration": 1}
 
 
-@given(
-    st.lists(st.tuples(st.integers(50, 400), st.integers(0, 1), st.integers(0, 1), st.integers(0, 3)), max_size=12),
-)
+@given(st.lists(st.tuples(st.integers(50, 400), st.integers(0, 1), st.integers(0, 1), st.integers(0, 3)), max_size=12))
 def test_warm_up_leads_its_phase_and_leaves_something_to_measure(rows):
     latency, phase, loading, said = ([row[k] for row in rows] for k in range(4))
     said = [one == 3 for one in said]

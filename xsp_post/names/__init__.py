@@ -96,6 +96,15 @@ class Parsed:
         codes, different = self.encoded(column)
         return different.take(pa.array(codes[rows])).to_pylist()
 
+    def count(self, rows: np.ndarray, folded: pa.Array, number: np.ndarray) -> None:
+        """Texts in some rows count what repeats: without their number they are ``folded``."""
+        heads = rows if self._head_of is None else self._head_of[rows]
+        self._heads.put(heads, folded_name=folded, base_name=folded, layer_type=folded)
+        for name in ("folded_name", "base_name", "layer_type"):
+            self._encoded.pop(name, None)
+        self.numbers["step_index"] = np.array(self.numbers["step_index"], np.int64)
+        self.numbers["step_index"][rows] = number
+
     def frame(self) -> pd.DataFrame:
         """All columns, those of texts as categoricals."""
         columns: dict[str, Any] = self.numbers | {name: self.numbers[name].astype(np.int64) for name in NUMBERS}

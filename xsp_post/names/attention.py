@@ -1,7 +1,5 @@
 """Kernel names in the order of their streams → which kernels a fused attention would take in."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

@@ -1,8 +1,8 @@
 """Names of the calls of compiled code: the compiler's files and traces write them differently."""
 
-from __future__ import annotations
-
 import re
+
+FUSED = ("triton_", "cpp_fused")  # kernels that the compiler wrote itself
 
 
 def symbol_of(text: str) -> str:

@@ -1,8 +1,6 @@
 """How each irregular convention of range texts (dicts, TensorRT, XLA, FSDP, Megatron) is read: one small function
 each, called once per different text."""
 
-from __future__ import annotations
-
 import ast
 import json
 import re
@@ -57,19 +55,8 @@ def parse_dict(text: str) -> Parsed:
         # `strRepr` is the extra_repr() of a module: its parameters, the same in every step
         extra = str(fields.get("strRepr") or "")
         folded = f"{name}({extra})" if extra else name
-        return Parsed(
-            "dict",
-            folded,
-            name,
-            "operator" if operator else "module",
-            kind,
-            "",
-            _shapes(fields),
-            "",
-            -1,
-            sequence,
-            op_id,
-        )
+        role = "operator" if operator else "module"
+        return Parsed("dict", folded, name, role, kind, "", _shapes(fields), "", -1, sequence, op_id)
     if "traceMarker" in fields:
         frames = fields["traceMarker"]
         frame = str(frames[-1]) if isinstance(frames, (list, tuple)) and frames else ""

@@ -5,48 +5,23 @@ names only, so a family is a guess: a kernel that hides its purpose is ``other``
 names with the family that is right.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.names import patterns
 
 OTHER = "other"
-# Family → the broad family that it is a part of, for questions that need no finer answer.
-BROAD = {
-    "gemm": "gemm",
-    "expert_gemm": "gemm",
-    "convolution": "convolution",
-    "attention": "attention",
-    "state_space": "state_space",
-    "normalisation": "normalisation",
-    "softmax": "softmax",
-    "activation": "elementwise",
-    "rope": "elementwise",
-    "elementwise": "elementwise",
-    "quantisation": "elementwise",
-    "optimiser": "elementwise",
-    "reduction": "reduction",
-    "embedding": "embedding",
-    "pooling": "pooling",
-    "routing": "routing",
-    "dispatch": "memory",
-    "sampling": "sampling",
-    "cache": "memory",
-    "communication": "communication",
-    "memory": "memory",
-    "page_migration": "memory",
-    "waiting": "waiting",
-    OTHER: OTHER,
-}
+# Family → the broad family that it is a part of; → the part of a model that it stands for.
+BROAD, ROLES = (block.texts() for block in read_blocks(Path(__file__).with_name("family_names.txt")))
 FAMILIES = tuple(BROAD)
 # Families whose time is arithmetic of matrix products.
 PRODUCTS = ("gemm", "expert_gemm", "convolution", "attention", "state_space")
@@ -164,12 +139,9 @@ _TILES = re.compile(
 
 
 def normalise_kernel_name(
-    names: Iterable[str],
-    *,
-    drop_template_arguments: bool = True,
-    drop_suffix_numbers: bool = True,
-    drop_tile_sizes: bool = False,
-) -> np.ndarray:
+    names: Iterable[str], *, drop_template_arguments: bool = True, drop_suffix_numbers: bool = True, drop_tile_sizes:
+    bool = False,
+) -> np.ndarray:  # fmt: skip
     """Kernel names without what changes between builds, GPUs and compilations; object array, shape (n,).
 
     Always: return type, argument list and unnamed namespaces go. ``drop_template_arguments``: everything in

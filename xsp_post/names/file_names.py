@@ -1,7 +1,5 @@
 """Name of a capture's file → the rank that it states (``run_rank3.sqlite``, ``rank-3.pt.trace.json``)."""
 
-from __future__ import annotations
-
 import re
 
 RANK = re.compile(r"(?:^|[._-])rank[._-]?(\d{1,6})(?=$|[._-])", re.IGNORECASE)

@@ -3,8 +3,6 @@
 The text is the same on every rank of the group: ``mesh_tp 0-7``, ``DATA_PARALLEL_GROUP 1-61:4``, ``default_pg 0,3``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from itertools import pairwise

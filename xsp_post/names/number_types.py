@@ -1,7 +1,5 @@
 """Kernel name → the element type of its products, and whether they run on tensor cores. A name is a hint, no proof."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Patterns over many texts at once (Arrow's RE2): one pass of all patterns together rules out most texts for all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
@@ -56,12 +54,7 @@ def possible(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool = Fa
     return np.flatnonzero(matches(array, any_of(patterns), ignore_case=ignore_case))
 
 
-def first_match(
-    array: pa.Array,
-    patterns: Sequence[str],
-    *,
-    ignore_case: bool = False,
-) -> np.ndarray:
+def first_match(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool = False) -> np.ndarray:
     """Index of the first pattern that is found in each text, −1 for none; int16.
 
     Many texts are searched for all patterns together, then for each half of them in what is left.

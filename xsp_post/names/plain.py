@@ -1,7 +1,5 @@
 """Plain texts of no known convention, all at once by patterns: what they count, what phase they name, what they are."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Texts of a recording → the languages, frameworks and platforms that they show; rules are lines of platforms.txt."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import files

@@ -23,8 +23,6 @@ key by which layers are matched across runs. A phase is a lower-case word (``for
 Pure Python: readers need no torch.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,7 +40,9 @@ _SHAPE = re.compile(r"shape:\[(\d+(?:,\d+)*)?\](?: flop:(\d{1,18}) bytes:(\d{1,1
 _NOT_IN_TEXT = re.compile(r"[:/@#\s\x00]+")
 
 
-def format_step(kind: str, tokens: Sequence[int], context: Sequence[int], bucket: int = 0) -> str:
+def format_step(
+    kind: str, tokens: Sequence[int], context: Sequence[int], bucket: int = 0, ids: Sequence[object] = ()
+) -> str:
     """Text of one step of inference: of each request the tokens that it computes, and the keys that they attend to."""
     pairs = [(int(q), int(k)) for q, k in zip(tokens, context, strict=True)]
     sizes = {
@@ -54,7 +54,8 @@ def format_step(kind: str, tokens: Sequence[int], context: Sequence[int], bucket
         "longest": max((k for _, k in pairs), default=0),
         "bucket": bucket,
     }
-    return " ".join([f"step:{kind}", *(f"{name}={value}" for name, value in sizes.items() if value > 0)])
+    names = [f"ids={','.join(re.sub('[^A-Za-z0-9_.-]', '_', str(one)) for one in ids)}"] if len(ids) else []
+    return " ".join([f"step:{kind}", *(f"{name}={value}" for name, value in sizes.items() if value > 0), *names])
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,18 @@ def format_model(phase: str, iteration: int, *, is_warmup: bool = False) -> str:
 
 
 def format_layer(path: str, layer_type: str, call_index: int) -> str:
-    """Text of one call of a layer; characters the grammar keeps for itself become ``_``."""
+    """Text of one call of a layer."""
+    path, layer_type = layer_names(path, layer_type)
+    return f"{path}:{layer_type}#{call_index}"
+
+
+def layer_names(path: str, layer_type: str) -> tuple[str, str]:
+    """Path and type of a layer as texts have them; characters the grammar keeps for itself become ``_``."""
     path = _NOT_IN_TEXT.sub("_", path) or ROOT_PATH
-    layer_type = _NOT_IN_TEXT.sub("_", layer_type)
+    layer_type = _NOT_IN_TEXT.sub("_", layer_type) or "_"
     if path in (MODEL, WARMUP) and layer_type[:1].islower():
         layer_type = layer_type[:1].upper() + layer_type[1:]  # else it would read as a model range
-    return f"{path}:{layer_type}#{call_index}"
+    return path, layer_type
 
 
 def format_shape(shape: Sequence[int], work: tuple[int, int] | None = None) -> str:

@@ -1,7 +1,5 @@
 """Heads of range texts → columns: one rule of rules.txt for each convention, in the order in which they are tried."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path

@@ -4,8 +4,6 @@ A size counts requests, tokens or products of them over all requests of a step: 
 attend to k keys. What a text does not say is −1. A kind is what the counts of both parts say, else the text's word.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -20,14 +18,9 @@ from xsp_post.names.patterns import groups, matches, numbers, one_chunk, to_arro
 
 # Name in step_texts.txt → column of iterations.
 SIZES = {
-    "requests": "batch_size",
-    "tokens": "token_count",
-    "keys": "key_count",
-    "squares": "query_square_count",
-    "products": "query_key_count",
-    "longest": "longest_key_count",
-    "bucket": "graph_bucket_count",
-}
+    "requests": "batch_size", "tokens": "token_count", "keys": "key_count", "squares": "query_square_count",
+    "products": "query_key_count", "longest": "longest_key_count", "bucket": "graph_bucket_count",
+}  # fmt: skip
 PREFILL, DECODE, MIXED, VERIFY, IDLE = "prefill", "decode", "mixed", "verify", "idle"
 _NUMBER = r"(?P<n>\d{1,15})"
 OWN, ANY = "xsp", "any"

@@ -1,8 +1,6 @@
 """Texts that end in ``, seq = 12, op_id = 34`` → heads and numbers, a million at once, from the bytes of the texts; by
 patterns only those that end in anything else that ``emit_nvtx`` writes."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ RE2 takes time in proportion to the texts. What it cannot express, or reads othe
 ASCII, lines), is left to Python in a process of its own, which is ended after a while.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Trace → Tree, step "how much": inclusive and own device time, and counts, of every node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -25,7 +23,8 @@ def _gpu_counts(parent: np.ndarray, amounts: dict[str, np.ndarray], activities: 
     gpu, node = activities["gpu_index"].to_numpy(), activities["node_id"].to_numpy()
     used = np.unique(gpu)
     if len(used) < 2:
-        return np.logical_or.reduce([amounts[f"{part}_count"] > 0 for part in DEVICE_PARTS]).astype(np.int8)
+        return np.logical_or.reduce([(amounts[f"{part}_count"] > 0) | (amounts[f"{part}_ns"] > 0)
+                                     for part in DEVICE_PARTS]).astype(np.int8)  # fmt: skip
     counts = np.zeros(len(parent), np.int64)
     for one in used.tolist():
         own = np.bincount(node[gpu == one], minlength=len(parent)) > 0
@@ -49,7 +48,8 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
                 columns["self_kernel_ns"] = columns["self_kernel_count"] = nothing
             continue
         own_ns = moved(rollup.sums_per_node(node[rows], duration[rows], count))
-        own_count = moved(np.bincount(node[rows], minlength=count).astype(np.int64, copy=False))
+        counted = None if "is_counted" not in activities else activities["is_counted"].to_numpy()[rows]
+        own_count = moved(np.bincount(node[rows], counted, count).astype(np.int64, copy=False))
         columns[f"{part}_ns"] = moved(rollup.add_up(own_ns, parent))
         columns[f"{part}_count"] = moved(rollup.add_up(own_count, parent))
         if part == "kernel":

@@ -4,8 +4,6 @@ Join key is (process, correlation id), never the id alone; an API row counts onc
 holds a driver and a runtime row for one launch, so no kernel is ever doubled (as in NVIDIA's `nvtx_gpu_proj_trace`).
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

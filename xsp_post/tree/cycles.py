@@ -5,8 +5,6 @@ equally often, and most turns have the same order of them. A turn begins where t
 range that comes first.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -37,15 +35,9 @@ class Cycle:
 
 
 def find_cycle(
-    parent: np.ndarray,
-    name: np.ndarray,
-    thread: np.ndarray,
-    start_ns: np.ndarray,
-    end_ns: np.ndarray,
-    inside_ns: np.ndarray,
-    taken: np.ndarray,
-    total_ns: int,
-) -> Cycle | None:
+    parent: np.ndarray, name: np.ndarray, thread: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray, inside_ns:
+    np.ndarray, taken: np.ndarray, total_ns: int,
+) -> Cycle | None:  # fmt: skip
     """The cycle of siblings that covers most device time, None where no turn repeats. All arrays are per span but
     for the total; ``taken`` says which spans may belong to a turn."""
     # siblings: the outermost ranges of each thread, and the children of each range with much of the work
@@ -103,12 +95,8 @@ def _anchor(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray) -> int:
     typical = pd.Series(pause).groupby(symbol).median().to_numpy(float, copy=True)
     typical[~belongs] = -1
     first, longest = int(symbol[belongs[symbol]][0]), int(np.argmax(typical))
-    return longest if _is_clear(typical, longest, first) else first
-
-
-def _is_clear(typical: np.ndarray, longest: int, first: int) -> bool:
-    others = np.delete(typical, longest)
-    return longest != first and bool(typical[longest] > _CLEARLY * max(float(others.max(initial=0)), 0.0))
+    others = float(np.delete(typical, longest).max(initial=0))
+    return longest if typical[longest] > _CLEARLY * others else first
 
 
 def _turn_count(often: np.ndarray, weight: np.ndarray) -> int:

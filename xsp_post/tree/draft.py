@@ -30,6 +30,7 @@ class Draft:
     forward                      per span the forward range of a backward one (−1 none)
     overlapping                  spans that overlap others of their thread
     crossing_count               spans that end after the span they began in
+    pieces                       kernels that compute operations of several modules: `pieces.COLUMNS`
     """
 
     trace: Trace
@@ -46,6 +47,8 @@ class Draft:
     findings: tuple[Finding, ...] = ()
     inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    pieces: pd.DataFrame = field(default_factory=pd.DataFrame)
+    placed: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # what `placing.place` found last
 
     @property
     def node(self) -> np.ndarray:

@@ -1,7 +1,5 @@
 """Tree → what was taken for a model execution, how much device time that covers, and what else could have been."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -98,17 +96,17 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
             return ""
         least = f"{DEFAULTS.least_coverage:.0%}".replace("%", " %")
         said = (
-            "model executions: none found; no marker, call of a model, cycle of ranges or period of launches holds "
-            f"{least}"
+            "model executions: no repeating step found: no marker, call of a model, cycle of ranges or period of "
+            f"launches holds {least}"
         )
         return said + f" of the {of_what}" + _other(others) + _without_launch(tree)
     parts = [f"`{row['name']}` ×{row['execution_count']:,}" for row in taken.head(_MOST_NAMED).to_dict("records")]
     if len(taken) > _MOST_NAMED:
         parts.append(f"{len(taken) - _MOST_NAMED} others")
-    rules = " and ".join(dict.fromkeys(taken["rule"].astype(str)))
+    rules = "guessed: " * tree.is_guess + " and ".join(dict.fromkeys(taken["rule"].astype(str)))
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
     own = _in_their_rows(tree) if has_device else share
-    meanwhile = "" if own == share else f", {share} with what other rows launched meanwhile"
+    meanwhile = "" if own == share else f", {share} with what other ranges launched meanwhile"
     said = f"model executions: {', '.join(parts)}{by_kind(tree.iterations)}, {own} of {of_what} ({rules}){meanwhile}"
     return said + _other(others) + _without_launch(tree)
 

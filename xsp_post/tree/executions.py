@@ -25,6 +25,7 @@ from xsp_post.names.patterns import found_in
 from xsp_post.tree import kinds, layering
 from xsp_post.tree.cycles import FEWEST_TURNS, find_cycle
 from xsp_post.tree.execution_work import Times
+from xsp_post.tree.node_names import PART_OF_LAYER as _PART_OF_LAYER
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 from xsp_post.tree.structure.score import are_alike, cost_ratio, worth
@@ -36,11 +37,6 @@ _MOST_DEPTH = 8
 _STEPS, _UPDATES = r"\.step$", r"(?i)^opt|\.step$"
 _FEWEST_COUNTED = 2
 
-# Parts of a layer, not distinguished by a number: what repeats of them is layers, not executions.
-_PART_OF_LAYER = (
-    r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
-    r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
-)
 _NUMBER = re.compile(r"\\\*")
 _DIGITS = re.compile(r"\d+")
 
@@ -248,8 +244,9 @@ class _Finder:
         prior: float | np.ndarray,
     ) -> Candidate:  # fmt: skip
         """A candidate of one execution per span; ns, count, series and prior of each."""
-        if ns.any():  # a range without work is none beside others that hold it
-            keep = ns > 0
+        if ns.any():  # a range without work is none beside others that hold it, nor is a kind with next to none
+            of_kind = rollup.sums_per_node(series, ns, int(series.max()) + 1)[series]
+            keep = (ns > 0) & (of_kind >= (1 - self.constants.holds_ratio) ** 2 * ns.sum())
             spans, ns, count, series = spans[keep], ns[keep], count[keep], series[keep]
             prior = prior[keep] if isinstance(prior, np.ndarray) else prior
         table = self._series(ns, count, series, prior)
@@ -332,7 +329,11 @@ class _Finder:
         if not marked.any() and not (loose & ~self.times.is_training).any():
             return None  # backward or optimiser ranges alone: parts of steps that nothing marks
         inner = (self._counts | self._roots) & ranges.inside(marked)
-        return self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
+        found = self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
+        # one range called like a phase, among others: a word
+        if found is None or marked.any() or len(found.spans) >= _FEWEST_COUNTED:
+            return found
+        return found if found.coverage_ratio >= self.constants.least_coverage else None
 
     @cached_property
     def _counts(self) -> np.ndarray:
@@ -340,9 +341,15 @@ class _Finder:
         plain = self.times.is_counted & self.is_plain
         if not plain.any():
             return plain
-        folded = self.ranges.folded_id
-        often = np.bincount(folded[plain], minlength=int(folded.max()) + 1) >= _FEWEST_COUNTED
-        return plain & often[folded] & (self.inside[0] > 0)
+        called = self._called
+        often = np.bincount(called[plain], minlength=int(called.max()) + 1) >= _FEWEST_COUNTED
+        return plain & often[called] & (self.inside[0] > 0)
+
+    @cached_property
+    def _called(self) -> np.ndarray:
+        """Number of the text of each range, all numbers in it aside."""
+        texts = np.array([_DIGITS.sub("*", str(text)) for text in self.ranges.folded_texts], object)
+        return pd.factorize(texts)[0][self.ranges.folded_id]
 
     def counted(self) -> Candidate | None:
         """Ranges that count themselves."""
@@ -372,8 +379,7 @@ class _Finder:
         captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
         part = found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         outer = self.is_plain & (ranges.depth == 0) & ~captures & ~part
-        called, _ = pd.factorize(np.array([_DIGITS.sub("*", str(text)) for text in ranges.folded_texts], object))
-        called = called[ranges.folded_id]
+        called = self._called
         held = np.bincount(called[outer], weights=self.inside[0][outer], minlength=int(called.max(initial=0)) + 1)
         most = held >= self.constants.holds_ratio * max(self.work.total_ns, 1)
         most &= np.bincount(called[outer], minlength=len(held)) >= FEWEST_TURNS
@@ -417,7 +423,21 @@ class _Finder:
             alone += beside.tolist()
         spans = np.flatnonzero(turns >= 0)
         name = f"{kinds.TRAINING} of {calls}" if calls else kinds.TRAINING
-        return self._of_turns(TRAINING, spans, turns[spans], name, np.array(alone, np.int64))
+        result = self._of_turns(TRAINING, spans, turns[spans], name, np.array(alone, np.int64))
+        result.score *= self.constants.prior_of_place if self._says_steps(trains) else 1.0
+        return result
+
+    def _says_steps(self, trains: np.ndarray) -> bool:
+        """Whether steps are marked around the training work, several of them: a turn crosses none of their ends."""
+        ranges, times, rows = self.ranges, self.times, np.flatnonzero(trains)
+        epochs = found_in(ranges.folded_texts, "(?i)epoch")[ranges.folded_id]
+        steps = (ranges.has_role("iteration") | self._counts) & self.open & ~trains & ~epochs
+        steps = np.flatnonzero(ranges.outermost(steps))
+        lies = (times.process_index, times.start_ns)
+        around = layering.covering(*(v[rows] for v in lies), *(v[steps] for v in (*lies, times.end_ns)))
+        held, within = self.inside[0][rows], around >= 0
+        is_most = held[within].sum() >= self.constants.holds_ratio * held.sum()
+        return bool(is_most) and len(np.unique(around[within])) > 1
 
     def _steps_of(
         self, rows: np.ndarray, trains: np.ndarray, marked: np.ndarray

@@ -5,8 +5,6 @@ stands in the operators just before the launch: the view of the experts' weights
 experts (tokens, top_k) before it. The kernel's name says whether two weights share a byte.
 """
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Tree → folded tree: one row per path, however often it ran; what `tree` prints and the icicle draws."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

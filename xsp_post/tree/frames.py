@@ -1,7 +1,5 @@
 """Trace → Tree, step "the rows": nodes of root, spans and synthetic nodes; activities with their node."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,9 @@ from xsp_post.tree.node_names import NodeNames
 
 
 def make_frames(
-    trace: Trace,
-    names: NodeNames,
-    span_parent: np.ndarray,
-    level: np.ndarray,
-    owners: pd.DataFrame,
-    launch_id: np.ndarray,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+    trace: Trace, names: NodeNames, span_parent: np.ndarray, level: np.ndarray, owners: pd.DataFrame, launch_id:
+    np.ndarray,
+) -> tuple[pd.DataFrame, pd.DataFrame]:  # fmt: skip
     """Nodes (root, spans in span order, synthetic ones) and activities with their node. The trace's spans become views
     of the nodes' columns."""
     spans, activities = trace.spans, trace.activities

@@ -6,8 +6,6 @@ the module's. A module whose first or last hook lies outside the recording is op
 list element (`encoder.block.14.layer.0`, `….layer.1`) that follow one another lie in a span of that element.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.levels import Level
@@ -43,8 +44,7 @@ def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray,
     direct = np.isin(node[at], homes)
     _move(node, launch_node, at[direct], target[direct], draft.column("kind"))
     if (~direct).any():
-        around = np.append(homes, 0) if (draft.column("parent_id")[homes] == 0).all() else homes
-        nodes = _with_calls_inside(nodes, node[at[~direct]], target[~direct], np.unique(around))
+        nodes = _with_calls_inside(draft, nodes, found, draft.node[at], target - first, home, operators)
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     nodes["level"] = _without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
     activities = draft.activities.assign(node_id=node, launch_node_id=launch_node)
@@ -73,13 +73,9 @@ def with_inferred(draft: Draft, known: pd.DataFrame) -> Draft:
 
 
 def with_new_nodes(
-    trace: Trace,
-    names: NodeNames,
-    nodes: pd.DataFrame,
-    found: pd.DataFrame,
-    home: int | np.ndarray,
-    texts_before: Strings | None = None,
-) -> tuple[pd.DataFrame, Strings]:
+    trace: Trace, names: NodeNames, nodes: pd.DataFrame, found: pd.DataFrame, home: int | np.ndarray, texts_before:
+    Strings | None = None,
+) -> tuple[pd.DataFrame, Strings]:  # fmt: skip
     """The nodes followed by those in ``found`` (columns of `Inference.nodes`), and the texts of all of them.
 
     home: the node that those without a parent hang below, one for all or one each. texts_before: the texts of the
@@ -136,36 +132,96 @@ def _without_layers_in_blocks(
     return level
 
 
-def _with_calls_inside(nodes: pd.DataFrame, call: np.ndarray, inferred: np.ndarray, home: np.ndarray) -> pd.DataFrame:
-    """Hang outermost recorded ranges below the innermost inferred node that holds all they launched.
+def _with_calls_inside(
+    draft: Draft, nodes: pd.DataFrame, found: Inference, call: np.ndarray, target: np.ndarray, home: np.ndarray,
+    operators: np.ndarray,
+) -> pd.DataFrame:  # fmt: skip
+    """Recorded ranges and found nodes inside one another, whichever holds more of the launches.
 
-    call, inferred: the range and the inferred node of each launch; home: the nodes below which the inferred ones hang.
-    The inferred nodes grow by what the ranges did before their first and after their last launch.
+    call, target: the recorded node and the found one of each launch; home: the node that each found one hangs below. A
+    block hangs below the innermost range that holds all it launched and more, but no layers of its own (``operators``
+    are none); other ranges below the innermost found node that holds all they launched. Found nodes grow by what ranges
+    did before their first and after their last launch.
     """
+    count, first = len(draft.nodes), len(draft.nodes)
+    above, recorded = found.nodes["parent"].to_numpy(), draft.column("parent_id")
+    # ranges around blocks: the innermost one of all launches of a block that holds more than they
+    inner = _Held(above, target)
+    outer = _Held(recorded, call)
+    low = outer.lowest(inner.spread(outer.place))
+    is_block = (found.nodes["kind"] == "block").to_numpy()
+    layer = (draft.column("level") == int(Level.LAYER)) & ~operators
+    has_layers = outer.forest.around(layer) | outer.forest.inside(layer)
+    for _ in range(int(draft.column("depth").max(initial=0))):
+        same = (low != home) & (outer.size[low] <= inner.size)
+        if not same.any():
+            break
+        low = np.where(same, recorded[low], low)
+    # the found node around each of these ranges
+    around = inner.lowest(outer.spread(inner.place))
+    inside_found = forest_of(above)
+    place, stop = inside_found.positions(), inside_found.stop
     parent = nodes["parent_id"].to_numpy().copy()
-    depth = depths(parent)
-    is_home = np.zeros(len(parent), bool)
-    is_home[home] = True
-    top = call.copy()
-    while not is_home[parent[top]].all():
-        top = np.where(is_home[parent[top]], top, parent[top])
-    order = np.lexsort((inferred, top))
-    calls, begin = np.unique(top[order], return_index=True)
-    low, high = inferred[order][begin], inferred[order][np.append(begin[1:], len(order)) - 1]
-    while (low != high).any():
-        deeper = depth[low] >= depth[high]
-        low, high = (np.where((low != high) & deeper, parent[low], low),
-                     np.where((low != high) & ~deeper, parent[high], high))  # fmt: skip
-    parent[calls] = low
+    for rows in rollup.rows_by_depth(depths(above)):
+        up, mine = above[rows], low[rows]
+        of_parent = np.where(up >= 0, low[up], home[rows])
+        by = around[mine]
+        is_inside = (up < 0) | ((by >= 0) & (place[by] >= place[up]) & (place[by] < stop[up]))
+        moves = is_block[rows] & (mine != of_parent) & is_inside & ~has_layers[mine]
+        low[rows] = np.where(moves, mine, of_parent)
+        parent[first + rows[moves]] = mine[moves]
+    # ranges below the found node around them
+    homes = np.unique(np.append(low, home))
+    is_home = np.zeros(count, bool)
+    is_home[homes] = True
+    if (recorded[homes] == 0).all():
+        is_home[0] = True
+    chosen = np.flatnonzero((outer.size > 0) & (recorded >= 0) & (around >= 0) & ~np.isin(np.arange(count), home))
+    lies_in = forest_of(recorded).nearest(is_home)[recorded[chosen]]
+    is_call = (recorded[chosen] == lies_in) & ((low[around[chosen]] == lies_in) | (lies_in == 0))
+    calls = chosen[is_call]
+    parent[calls] = first + around[calls]
     start, end = nodes["start_ns"].to_numpy().copy(), nodes["end_ns"].to_numpy().copy()
-    is_inferred = nodes["is_inferred"].to_numpy()
-    np.minimum.at(start, low[is_inferred[low]], start[calls[is_inferred[low]]])
-    np.maximum.at(end, low[is_inferred[low]], end[calls[is_inferred[low]]])
+    np.minimum.at(start, parent[calls], start[calls])
+    np.maximum.at(end, parent[calls], end[calls])
     for rows in rollup.rows_by_depth(depths(parent))[:0:-1]:
-        rows = rows[is_inferred[rows] & is_inferred[parent[rows]]]
+        rows = rows[(rows >= first) & (parent[rows] >= first)]
         np.minimum.at(start, parent[rows], start[rows])
         np.maximum.at(end, parent[rows], end[rows])
     return nodes.assign(parent_id=parent, start_ns=start, end_ns=end)
+
+
+class _Held:
+    """Launches of the nodes of a forest: size: how many are at or below each node; place: of each launch its node's
+    position in pre-order."""
+
+    def __init__(self, parent: np.ndarray, node: np.ndarray) -> None:
+        self.parent, self.forest, self.node = parent, forest_of(parent), node
+        self.size = self.forest.add_up(np.bincount(node, minlength=len(parent)))
+        self.place = self.forest.positions()[node]
+        self.order = np.argsort(self.place, kind="stable")
+
+    def spread(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The least and the greatest value of the launches at or below each node (−1: it has none)."""
+        held = np.flatnonzero(self.size > 0)
+        sorted_place = self.place[self.order]
+        begin = np.searchsorted(sorted_place, self.forest.positions()[held])
+        low, high = np.full(len(self.parent), -1), np.full(len(self.parent), -1)
+        edges = np.stack([begin, begin + self.size[held]], axis=1).ravel()
+        padded = np.append(values[self.order], 0)
+        low[held] = np.minimum.reduceat(padded, edges)[::2]
+        high[held] = np.maximum.reduceat(padded, edges)[::2]
+        return low, high
+
+    def lowest(self, spread: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        """The lowest node around positions (least, greatest), −1 for none."""
+        low, high = spread
+        at = np.full(len(self.parent) + 1, -1, np.int64)
+        at[self.forest.positions()] = np.arange(len(self.parent))
+        node = at[low]
+        while (is_short := (node >= 0) & (self.forest.stop[node] <= high)).any():
+            node = np.where(is_short, self.parent[node], node)
+        return node
 
 
 def _with_copies(

@@ -1,7 +1,5 @@
 """Trace → Tree, step "which execution": model ranges become iterations, with their latency and device time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -72,15 +70,9 @@ def _fully_covered(found: np.ndarray, end: np.ndarray, model_end: np.ndarray) ->
 
 
 def _iteration_of_activities(
-    trace: Trace,
-    activities: pd.DataFrame,
-    of_node: np.ndarray,
-    process: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    models: np.ndarray,
-    own_threads: np.ndarray,
-) -> np.ndarray:
+    trace: Trace, activities: pd.DataFrame, of_node: np.ndarray, process: np.ndarray, start: np.ndarray, end:
+    np.ndarray, models: np.ndarray, own_threads: np.ndarray,
+) -> np.ndarray:  # fmt: skip
     node = activities["node_id"].to_numpy()
     result = of_node[node].copy()
     # a graph node counts for the range of its capture, but it ran in the iteration that launched the graph
@@ -118,11 +110,12 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     frame["latency_ns"] = _without_the_queue(tree, frame, inferred)
     tree.iterations = frame
     model = frame["node_id"].to_numpy()
-    kind = kinds_of(tree)
+    kind, sizes_of = sizes_of_steps(tree, named := kinds_of(tree))
+    frame["phase"] = np.where(kind != named, kind, frame["phase"].astype(object))
     said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
     frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
     frame["kind"] = kind
-    frame = frame.assign(**sizes_of_steps(tree, model), period_ns=_periods(frame), host_gap_ns=host_gaps(frame))
+    frame = frame.assign(**sizes_of, period_ns=_periods(frame), host_gap_ns=host_gaps(frame))
     loading = np.zeros(count, bool)
     at = tree.trace.module_loading_ns
     if len(at) and count:

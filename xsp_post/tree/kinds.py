@@ -3,8 +3,6 @@
 A training step and a forward pass are two kinds, and so are prefill and decode: neither is the warm-up of the other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,8 +1,6 @@
 """Tree → the sentence that says what the layers are, how many each execution holds and how much device time they
 cover; and the warning where much of a model counts for none of them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Trace → Tree, step "which layer is which": layers numbered in execution order, alike across iterations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -131,14 +129,9 @@ def _by_phase(offset: np.ndarray, first: np.ndarray, nodes: pd.DataFrame, iterat
 
 
 def _describe_layers(
-    nodes: pd.DataFrame,
-    names: NodeNames,
-    paths: pd.DataFrame,
-    relative: np.ndarray,
-    representative: np.ndarray,
-    call: np.ndarray,
-    is_self: np.ndarray,
-) -> pd.DataFrame:
+    nodes: pd.DataFrame, names: NodeNames, paths: pd.DataFrame, relative: np.ndarray, representative: np.ndarray, call:
+    np.ndarray, is_self: np.ndarray,
+) -> pd.DataFrame:  # fmt: skip
     path, selves = relative[representative], is_self[representative]
     name, whole = _path_texts(paths, names.folded_names, path)
     of_model = selves & (nodes["level"].to_numpy()[representative] == int(Level.MODEL))

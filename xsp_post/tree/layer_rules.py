@@ -7,8 +7,6 @@ an attention or an MLP is a part of a layer, a stack is a group of them). Blocks
 into: there the convolutions, norms and activations themselves are the layers, as in XSP.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -41,6 +39,9 @@ _BLOCK_PATH = re.compile(
     r"[ ._\-]?\*(?:[_. ](?:forward|fwd))?$",
     re.IGNORECASE,
 )
+_NUMBERED = "numbered Block"  # the class of siblings of several classes
+_LAST_NUMBER = re.compile(r"[0-9]{1,6}(?![0-9A-Za-z])")
+_FEWEST_COUNTED = 3
 _IN_LIST = re.compile(r"[._/]\*$")
 _CONVOLUTION = re.compile(r"Conv(?!ersation)|BatchNorm|Pool\d?d|Pool(?:ing)?$")
 _ATTENTION = re.compile(r"Attention|Attn", re.IGNORECASE)
@@ -65,10 +66,11 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
     Blocks where a class of modules repeats (`TimesformerLayer`) and holds most of the time; else the innermost ones.
     """
     module = module & ~_carriers(ranges, module)
+    numbered = siblings_that_count(ranges, module)
     inner = ranges.innermost_by_name(module)
     if not (module & ~inner).any():
         return inner, "module names"
-    modules = _modules(ranges, module)
+    modules = _modules(ranges, module, numbered)
     blocks = _blocks(ranges, modules, inner)
     if not blocks.any():
         return inner, "module names"
@@ -77,14 +79,37 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
     return blocks | other_layers, "the modules that repeat"
 
 
-def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
-    """Ranges by class of module: their class name, or their text with a star for each number in it."""
+def siblings_that_count(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
+    """Those of the ranges that number themselves through their parent, from 0 or 1 on, each with work inside:
+    ``DownBlock_0, DownBlock_1, MidBlock_2`` are blocks of one model, whatever each is called. bool per range."""
+    rows = np.flatnonzero(mask & ranges.has_device_work & (ranges.parent >= 0))
+    codes, used = pd.factorize(ranges.name_id[rows])
+    found = [_LAST_NUMBER.findall(ranges.text(row)) for row in used.tolist()]
+    number = np.array([int(one[-1]) if one else -1 for one in found] or [-1])[codes]
+    rows, number = rows[number >= 0], number[number >= 0]
+    order = np.lexsort((ranges.times.start_ns[rows], ranges.parent[rows]))
+    rows, number = rows[order], number[order]
+    follows = (np.diff(number, prepend=-9) == 1) & (np.diff(ranges.parent[rows], prepend=-1) == 0)
+    run = np.cumsum(~follows)
+    counts = (np.bincount(run)[run] >= _FEWEST_COUNTED) & np.isin(number[np.flatnonzero(~follows)], (0, 1))[run - 1]
+    result = np.zeros(len(mask), bool)
+    result[rows[counts]] = True
+    return result
+
+
+def _modules(ranges: Ranges, module: np.ndarray, numbered: np.ndarray) -> _Modules:
+    """Ranges by class of module: their class name, or their text with a star for each number in it. Siblings of several
+    classes that ``numbered`` says count themselves are one class."""
     codes, used = pd.factorize(ranges.name_id[module], sort=True)
     layer_type = ranges.parsed.texts("layer_type", used)
     texts = [class_text(one, ranges.text(u)) for one, u in zip(layer_type, used.tolist())]
     numbers, names = pd.factorize(np.array(texts, dtype=object))
     class_of = np.full(len(module), -1, np.int64)
     class_of[module] = numbers[codes]
+    several = pd.Series(class_of[numbered]).groupby(ranges.parent[numbered]).transform("nunique").to_numpy() > 1
+    if several.any():
+        class_of[np.flatnonzero(numbered)[several]] = len(names)
+        names = np.append(names, _NUMBERED)
     weight = ranges.time_inside()
     total = float(weight[ranges.outermost(module)].sum())
     return _Modules(module, class_of, [str(name) for name in names], weight, max(total, 1.0))
@@ -122,6 +147,8 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
     """The modules that are the model's repeated blocks, outermost ones; none set where no class of them is."""
     taken = np.zeros(len(modules.mask), bool)
     alike, alike_one = _like_siblings(ranges, modules)
+    if modules.texts[-1] == _NUMBERED:
+        alike[-1], alike_one = _FEWEST_COUNTED, alike_one | (modules.class_of == len(modules.texts) - 1)
     convolutional = _convolutional(ranges, modules, inner)
     held = np.bincount(modules.class_of[inner & modules.mask], minlength=len(modules.texts)) > 0
     rejected: set[int] = set()

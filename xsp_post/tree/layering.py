@@ -1,8 +1,6 @@
 """Trace → Tree, step "which layer does it count for": layers get keys that hold across iterations and runs,
 and each kernel gets its layer: by nesting, by autograd sequence number, by graph capture, by thread and time."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -8,8 +8,6 @@ Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are a
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -198,6 +196,9 @@ def _conventions(ranges: Ranges, _: Options, library: np.ndarray, executions: Ex
 def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -> tuple[np.ndarray, str]:
     named = ranges.has_role("module", "layer") | (ranges.kind == int(NodeKind.HOOK_PAIR))
     module = named & ~library & ~model
+    plain = ranges.has_role("") & ~library & ~model & (ranges.kind != SpanKind.OPERATOR)
+    counted = layer_rules.siblings_that_count(ranges, plain & ranges.inside(model))
+    module |= plain & np.isin(ranges.folded_id, ranges.folded_id[counted])  # also of an execution that was cut off
     operator = ranges.has_role("operator") & ~library & ~model
     if module.any():
         chosen, called = layer_rules.module_layers(ranges, module)
@@ -230,8 +231,9 @@ def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, executions: Execu
     if not len(ranges.parent):
         return None
     model, outer = np.zeros(len(library), bool), ~library & (ranges.depth == 0)
+    has_work = ranges.times.work.total_ns > 0  # ranges of other threads than those that launched it are no executions
     for candidate in executions.others:
-        if candidate.rule == OUTERMOST and executions.chosen is None:
+        if candidate.rule == OUTERMOST and executions.chosen is None and (candidate.device_ns or not has_work):
             model[candidate.spans] = True
             layer = ~library & (ranges.depth == 1) & ranges.inside(model)
             return _Found(model, layer, "depth: outermost ranges, layers are the ranges in them", evidence=OUTERMOST)

@@ -18,6 +18,7 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
+from xsp_post.names.families import families
 from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
 from xsp_post.tree.executions import OUTERMOST, SEQUENCE
@@ -276,7 +277,7 @@ def blocks_inside(draft: Draft) -> Draft:
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases)
-    found, home = _worth_keeping(found, homes[home_of_iteration], draft.length()[rows])
+    found, home = _worth_keeping(found, homes[home_of_iteration], _own_work(draft, rows))
     if not len(found.nodes):
         return draft
     _named(draft, found, rows, operators)
@@ -368,6 +369,13 @@ def _may_hide_layers(draft: Draft) -> np.ndarray:
     plain[is_layer] |= once
     of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
     large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
+    # what stands beside such a one and is as long a call of something is opened with it
+    beside = np.zeros(len(parent), bool)
+    beside[parent[is_layer & plain & large]] = True
+    count = rollup.add_up(np.bincount(draft.node[works], minlength=len(parent)), parent)
+    beside = beside[parent] & names.node_is("role", "") & names.node_is("dialect", "plain")
+    beside &= is_layer & (count >= DEFAULTS.fewest_launches)
+    plain, large = plain | beside, large | beside
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
 
 
@@ -397,6 +405,7 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray) -> tu
     is_top = (nodes["kind"] == "iteration").to_numpy()
     at = found.node_of_launch
     placed = at >= 0
+    placed[placed] = iteration[at[placed]] >= 0
     total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
     parent = nodes["parent"].to_numpy()
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
@@ -413,6 +422,13 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray) -> tu
     return replace(found, nodes=kept, node_of_launch=number[at], findings=[]), home[iteration[keep]]
 
 
+def _own_work(draft: Draft, rows: np.ndarray) -> np.ndarray:
+    """Device time of launches, ns; none of collectives, which wait for other ranks."""
+    codes, used = pd.factorize(draft.activities["name_id"].to_numpy()[rows])
+    texts = [str(draft.trace.strings[name]) if name >= 0 else "" for name in used.tolist()]
+    return np.where((families(texts) == "communication")[codes], 0, draft.length()[rows])
+
+
 def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:
     """Block k of n in a backward range belongs to block n + 1 − k of the forward range of the same step, where that
     has n too (``matched_block_index``, in place)."""
@@ -424,8 +440,7 @@ def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, no
     most = most.groupby(["parent_of_range", "phase"])["count"].max().unstack(fill_value=0)
     if not {"forward", "backward"} <= set(most.columns):
         return
-    both = (
-        most["forward"].where(most["forward"] == most["backward"], 0).reindex(parent_of_range, fill_value=0).to_numpy()
-    )
+    equal = most["forward"].where(most["forward"] == most["backward"], 0)
+    both = equal.reindex(parent_of_range, fill_value=0).to_numpy()
     matched = top & (phase == "backward") & (count == both) & (both > 0)
     found["matched_block_index"] = np.where(matched, count + 1 - index, found["matched_block_index"])

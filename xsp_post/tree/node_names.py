@@ -1,7 +1,5 @@
 """Trace → Tree, the texts of nodes: parsed once per different text, looked up per span or per node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,7 +9,7 @@ from xsp_post.arrays.texts import taken
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import NodeKind
 from xsp_post.names import read_names
-from xsp_post.names.patterns import matches, to_arrow
+from xsp_post.names.patterns import groups, matches, numbers, to_arrow
 
 SYNTHETIC = {
     NodeKind.ROOT: "[capture]",
@@ -19,6 +17,14 @@ SYNTHETIC = {
     NodeKind.NO_LAUNCH: "[no launch record]",
     NodeKind.GRAPH: "[CUDA graph]",
 }
+
+# Parts of a layer, not distinguished by a number: what repeats of them is layers, not executions.
+PART_OF_LAYER = (
+    r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
+    r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
+)
+_COUNTED = r"^(?P<stem>[^0-9]*[A-Za-z][^0-9]*?)[ _:#=\[(\-]*(?P<number>\d{1,9})[\])]?$"
+_FEWEST_THAT_GROW = 3
 
 
 class NodeNames:
@@ -30,14 +36,45 @@ class NodeNames:
         texts = taken(trace.strings, used, "[unnamed]")
         self.parsed = read_names(texts)
         self._strings, self._text_id = trace.strings, used
-        folded, different = self.parsed.encoded("folded_name")
-        self.folded_names = np.append(_objects(different), np.array([*SYNTHETIC.values()], object))
-        self._first_synthetic = len(different)
-        self.folded = folded.astype(np.int32)[codes]
         self._span_count = len(codes)
         self._row_of_node = np.empty(len(codes) + 1, np.int32)
         self._row_of_node[0], self._row_of_node[1:] = -1, codes
         self._guessed_type: np.ndarray = np.zeros(0, object)
+        self._fold()
+
+    def _fold(self) -> None:
+        """Folded id of each span, and the folded texts."""
+        folded, different = self.parsed.encoded("folded_name")
+        self.folded_names = np.append(_objects(different), np.array([*SYNTHETIC.values()], object))
+        self._first_synthetic = len(different)
+        self.folded = folded.astype(np.int32)[self.row]
+
+    def count_what_grows(self, spans: pd.DataFrame, depth: np.ndarray) -> None:
+        """Fold numbers at the end of outermost plain ranges that grow through the recording on each thread: they count
+        what repeats, whatever the word (`solve 3`, `transcribe:3`); numbers that come again tell layers apart."""
+        plain = self.parsed.says("dialect", "plain") & self.parsed.says("role", "")
+        plain &= self.parsed.numbers["step_index"] < 0
+        outer = np.flatnonzero((depth == 0) & plain[self.row])
+        rows = np.unique(self.row[outer])
+        if len(rows) < _FEWEST_THAT_GROW:
+            return
+        found = groups(taken(self._strings, self._text_id[rows], ""), _COUNTED)
+        codes, stems = pd.factorize(np.asarray(found["stem"].to_pylist(), object))
+        number = numbers(found["number"])
+        codes[(number < 0) | matches(to_arrow(stems.tolist()), PART_OF_LAYER)[codes]] = -1
+        at = np.searchsorted(rows, self.row[outer])
+        frame = pd.DataFrame({
+            "stem": codes[at], "thread": spans["thread_index"].to_numpy()[outer], "number": number[at],
+            "start": spans["start_ns"].to_numpy()[outer],
+        })  # fmt: skip
+        series = frame[frame["stem"] >= 0].sort_values("start", kind="stable").groupby(["stem", "thread"])["number"]
+        grows = series.is_monotonic_increasing & (series.nunique() == series.size())
+        grows &= series.size() >= _FEWEST_THAT_GROW
+        counting = grows.groupby("stem").all()
+        counted = np.flatnonzero(np.isin(codes, counting.index[counting]))
+        if len(counted):
+            self.parsed.count(rows[counted], to_arrow(stems[codes[counted]].tolist()), number[counted])
+            self._fold()
 
     @property
     def row(self) -> np.ndarray:

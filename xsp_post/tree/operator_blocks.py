@@ -5,14 +5,13 @@ A profile without module frames knows operators only: hundreds of `aten::linear`
 convolutions (there, operators are the layers), the blocks that repeat are inferred over them and named by them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
 from xsp_post.model.levels import Level
+from xsp_post.model.tree import NodeKind
 from xsp_post.tree.node_names import NodeNames
 
 # Operators stay the layers where convolutions hold this share of the device time.
@@ -30,7 +29,8 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
         return nothing
     parent = nodes["parent_id"].to_numpy()
     held = rollup.add_up(_own_time(nodes, activities), parent)
-    if (layer & ~is_operator & (held > 0)).any():
+    recorded = layer & ~is_operator & (nodes["kind"].to_numpy() != int(NodeKind.INFERRED))
+    if (recorded & (held > 0)).any():
         return nothing
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
     is_convolution = names.folded_with("(?i)conv")
@@ -52,14 +52,9 @@ def _own_time(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
 
 
 def name_by_operators(
-    found: pd.DataFrame,
-    node_of_launch: np.ndarray,
-    node: np.ndarray,
-    duration: np.ndarray,
-    operators: np.ndarray,
-    names: NodeNames,
-    nodes: pd.DataFrame,
-) -> None:
+    found: pd.DataFrame, node_of_launch: np.ndarray, node: np.ndarray, duration: np.ndarray, operators: np.ndarray,
+    names: NodeNames, nodes: pd.DataFrame,
+) -> None:  # fmt: skip
     """Blocks and stretches of ``found`` named by the operators in them (in place), those of one name alike.
 
     node_of_launch: row of found per launch (−1); node, duration: the recorded node and device time of each launch;

@@ -4,8 +4,6 @@ PyTorch's autograd engine runs backward work on a thread of its own. The tables 
 it in time; here its outermost ranges get that step, or the phase of it that covers them, as their parent.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,8 +1,6 @@
 """Trace → Tree: ranges known from elsewhere (another capture, a framework's side files) become nodes of the tree, a
 copy of each for every pass through it, below the range that the capture itself has around the launch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -29,17 +27,12 @@ def in_level(nodes: pd.DataFrame, level: Level) -> np.ndarray:
 
 
 def place(
-    draft: Draft,
-    rows: np.ndarray,
-    owner: np.ndarray,
-    passes: np.ndarray,
-    theirs: pd.DataFrame,
-    kind: NodeKind,
-    has_own: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None,
-    home: np.ndarray | None = None,
-    unit: np.ndarray | None = None,
-) -> Draft:
-    """Copies of the ranges ``theirs`` (`twin.Twin.nodes`) around the activities ``rows``.
+    draft: Draft, rows: np.ndarray, owner: np.ndarray, passes: np.ndarray, theirs: pd.DataFrame, kind: NodeKind,
+    has_own: Callable[[np.ndarray, np.ndarray], np.ndarray] | None = None, home: np.ndarray | None = None,
+    unit: np.ndarray | None = None, moving: slice = slice(None),
+) -> Draft:  # fmt: skip
+    """Copies of the ranges ``theirs`` (`twin.Twin.nodes`) around the activities ``rows``; of each ``rows`` the copy of
+    its innermost range is in `Draft.placed`. Only those in ``moving`` move there.
 
     owner: the innermost of theirs around each activity; passes: number of the pass through them, per activity.
     has_own(nodes, ranges): which of their ranges the capture has itself around a node: these are not copied, nor is
@@ -68,7 +61,9 @@ def place(
     times = {c: values[row] for c, values in _launch_times(draft.trace, activities.iloc[rows]).items()}
     times = {c: np.where(unit[row] >= 0, nodes[c].to_numpy()[unit[row]], values) for c, values in times.items()}
     process = activities["process_index"].to_numpy()[rows]
-    pairs = pairs.assign(home=home[row], process_index=process[row], **times)
+    pairs = pairs.assign(home=home[row], process_index=process[row], moves=row < (moving.stop or len(rows)), **times)
+    moved = pairs.groupby(["node", "group"])["moves"].transform("any")
+    pairs = pairs[pairs["moves"] | ~moved]  # a range lasts as long as what moves there
     frame = pairs.groupby(["node", "group"], sort=True, as_index=False).agg(
         home=("home", "first"), process_index=("process_index", "first"), thread_index=("thread_index", "first"),
         start_ns=("start_ns", "min"), end_ns=("end_ns", "max"),
@@ -87,6 +82,7 @@ def place(
     same = taken[["name", "folded_name", "layer_type", "arguments"]]
     frame = pd.concat([frame, same, pd.DataFrame(_NEW, index=frame.index)], axis=1)
     first, placed = len(nodes), target >= 0
+    placed[moving.stop or len(placed) :] = False
     nodes, strings = with_new_nodes(draft.trace, draft.names, nodes, frame, frame["home"].to_numpy(), draft.strings)
     kinds = nodes["kind"].to_numpy().copy()
     kinds[first:] = int(kind)
@@ -99,7 +95,8 @@ def place(
     nodes = nodes.assign(kind=kinds, parent_id=above, depth=depths(above))
     known = frame.assign(node_id=first + np.arange(len(frame)))[[*INFERRED_COLUMNS, "arguments"]]
     activities = activities.assign(**changed)
-    return with_inferred(replace(draft, nodes=nodes, activities=activities, strings=strings), known)
+    made = replace(draft, nodes=nodes, activities=activities, strings=strings, placed=first + target)
+    return with_inferred(made, known)
 
 
 def opened_layers(nodes: pd.DataFrame, first: int) -> np.ndarray:

@@ -4,8 +4,6 @@ A tree gives each launch one innermost range. Where ranges overlap partially, a 
 neither of which is in the other, and both projections include its work.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

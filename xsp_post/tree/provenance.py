@@ -5,8 +5,6 @@ compiled graph, as the compiler listed them, meet the calls in each run of a com
 region made the same calls; the modules hang below the region, and around the operators that it called.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any
@@ -20,16 +18,18 @@ from xsp_post.base.findings import finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind
-from xsp_post.names.compiled import symbol_of
+from xsp_post.names.compiled import FUSED, symbol_of
 from xsp_post.tree.draft import Draft
 from xsp_post.tree.layer_rules import is_block_text
+from xsp_post.tree.pieces import PIECES
 from xsp_post.tree.placing import opened_layers, place
 from xsp_post.tree.twin_segments import match, replays_of
 
 _REGIONS = ("CompiledFxGraph", "^CompiledFunction|Torch-Compiled Region")
-_FUSED = ("triton_", "cpp_fused")
+_PHASES = ("^CompiledFunction$", "^CompiledFunctionBackward$")  # torch's own names of both
 # Blocks of which so many calls are convolutions are looked into, as elsewhere (`layer_rules`).
 _CONVOLUTION_SHARE = 0.3
+_CONVOLUTION = "conv|batch_norm|max_pool|avg_pool"
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\d+(?:\.\w+)+")
 
 
@@ -54,9 +54,9 @@ def _annotated(draft: Draft) -> Draft:
 
 def _placed(
     draft: Draft, rows: np.ndarray, owner: np.ndarray, passes: np.ndarray, ranges: pd.DataFrame, kind: NodeKind,
-    how: Attribution, home: np.ndarray | None = None, unit: np.ndarray | None = None,
+    how: Attribution, home: np.ndarray | None = None, unit: np.ndarray | None = None, moving: slice = slice(None),
 ) -> Draft:  # fmt: skip
-    after = place(draft, rows, owner, passes, ranges, kind, home=home, unit=unit)
+    after = place(draft, rows, owner, passes, ranges, kind, home=home, unit=unit, moving=moving)
     moved = after.node != draft.node
     attribution = np.where(moved, int(how), draft.activities["attribution"].to_numpy()).astype(np.int8)
     level = after.column("level").copy()
@@ -133,14 +133,37 @@ def _compiled(draft: Draft) -> Draft:
     draft = draft.said("; modules of compiled kernels are the compiler's", [report])
     if not len(rows):
         return draft
-    of_path, paths = pd.factorize(module[rows])
-    is_convolution = calls["is_convolution"].to_numpy()[row_of[rows]]
+    parts = _parts(draft, row_of)
+    named = np.flatnonzero(
+        (parts["module"] != "").to_numpy() & (parts["module"] != module[parts["activity"]]).to_numpy()
+    )
+    at = np.concatenate([rows, parts["activity"].to_numpy()[named]])
+    of_path, paths = pd.factorize(np.concatenate([module[rows], parts["module"].to_numpy()[named]]))
+    is_convolution = calls["symbol"].str.contains(_CONVOLUTION).to_numpy()[row_of[at]]
     share = np.bincount(of_path, is_convolution) > 0
     ranges, leaf = _ranges([_path([one]) for one in paths.tolist()], share)
-    unit = np.where(item[rows] < len(draft.nodes), item[rows], -1)
-    home = np.where(unit >= 0, draft.column("parent_id")[unit], draft.node[rows])
+    unit = np.where(item < len(draft.nodes), item, -1)
+    home = np.where(unit >= 0, draft.column("parent_id")[unit], draft.node)
     what = (NodeKind.PROVENANCE, Attribution.PROVENANCE)
-    return _placed(draft, rows, leaf[of_path], region[rows], ranges, *what, home=home, unit=unit)
+    after = _placed(draft, at, leaf[of_path], region[at], ranges, *what, home=home[at], unit=unit[at],
+                    moving=slice(len(rows)))  # fmt: skip
+    node = np.where(parts["module"] == "", home[parts["activity"]], after.node[parts["activity"]])
+    node[named] = after.placed[len(rows) :]
+    return replace(after, pieces=parts.assign(node_id=node)[list(PIECES)])
+
+
+def _parts(draft: Draft, row_of: np.ndarray) -> pd.DataFrame:
+    """Kernels that compute operations of several modules: activity, module, operation_count, the module with most of
+    them first; row_of: row of the calls, −1."""
+    calls, parts, key = draft.trace.compiled_calls, draft.trace.compiled_modules, ["graph", "call_index"]
+    several = parts[parts.duplicated(key, keep=False)]
+    several = several.merge(
+        calls.assign(row=np.arange(len(calls)))[[*key, "module", "row"]], on=key, suffixes=("", "_most")
+    )
+    several = several.assign(is_rest=several["module"] != several["module_most"])
+    kernels = np.flatnonzero((row_of >= 0) & (draft.activities["kind"].to_numpy() == int(ActivityKind.KERNEL)))
+    found = pd.DataFrame({"activity": kernels, "row": row_of[kernels]}).merge(several, on="row")
+    return found.sort_values(["activity", "is_rest"], kind="stable", ignore_index=True)
 
 
 def _regions(draft: Draft) -> np.ndarray:
@@ -168,7 +191,7 @@ def _items(draft: Draft) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _named(draft: Draft, item: np.ndarray, region: np.ndarray) -> pd.DataFrame:
-    """One row per call: item and region (as `_items` numbers them), start_ns, symbol."""
+    """One row per call: item, region (as `_items` numbers them), start_ns, symbol, is_backward (1, 0, −1 unknown)."""
     first = np.flatnonzero((item >= 0) & ~pd.Series(item).duplicated().to_numpy())
     is_unit = item[first] < len(draft.nodes)
     unit = np.where(is_unit, item[first], 0)
@@ -178,16 +201,31 @@ def _named(draft: Draft, item: np.ndarray, region: np.ndarray) -> pd.DataFrame:
     }
     codes, used = pd.factorize(columns.pop("name_id"))
     symbols = np.array([symbol_of(str(draft.strings[one])) for one in used.tolist()], object)
-    return pd.DataFrame({"item": item[first], "region": region[first], "symbol": symbols[codes], **columns})
+    forest, kinds = forest_of(draft.column("parent_id")), draft.names.folded_with
+    around = [forest.inside(kinds(pattern)[draft.column("folded_id")]) for pattern in _PHASES]
+    at = np.where(region[first] < len(draft.nodes), region[first], 0)
+    is_backward = np.where(around[1], 1, np.where(around[0], 0, -1))[at]
+    return pd.DataFrame({"item": item[first], "region": region[first], "symbol": symbols[codes],
+                         "is_backward": is_backward, **columns})  # fmt: skip
 
 
 def _met(calls: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:
     """Row of ``calls`` that each item is, −1 none. A region runs the graph that makes the same calls, else the one that
-    makes the same calls of fused kernels; of several equal graphs the runs in their order."""
+    makes the same calls of fused kernels; of several equal graphs the runs in their order. Where torch names the region
+    of gradients, it runs a graph of gradients, and no other region does."""
     known = calls.rename(columns={"graph": "segment", "symbol": "name"}).assign(bucket=-1)
     run = items.rename(columns={"region": "replay", "symbol": "name"}).assign(size=-1)
+    found = np.full(len(items), -1)
+    said, graph_is = run["is_backward"].to_numpy(), known["is_backward"].to_numpy()
+    for kind in np.unique(said):
+        mine, theirs = np.flatnonzero(said == kind), np.flatnonzero((graph_is == kind) | (kind < 0))
+        found[mine] = np.append(theirs, -1)[_matched(known.iloc[theirs], run.iloc[mine])]
+    return found
+
+
+def _matched(known: pd.DataFrame, run: pd.DataFrame) -> np.ndarray:
     found = match(known, run)
-    fused, rest = (frame["name"].str.startswith(_FUSED).to_numpy() for frame in (known, run))
+    fused, rest = (frame["name"].str.startswith(FUSED).to_numpy() for frame in (known, run))
     rows = np.flatnonzero(rest & ~np.isin(run["replay"], run["replay"][found >= 0]))
     found[rows] = np.append(np.flatnonzero(fused), -1)[match(known[fused], run.iloc[rows])]
     return found

@@ -1,7 +1,5 @@
 """What the rules of models and layers look at: the ranges of a capture as arrays, one row a span."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -1,7 +1,5 @@
 """Trace → Tree, step "which rank": the processes of a job, the GPUs they worked on, and which paths are whose."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

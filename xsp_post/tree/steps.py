@@ -1,23 +1,26 @@
 """Trace → Tree, step "sizes of inference steps": requests, tokens and keys of each model execution, by its text or by
 that of the one step around it or inside it; and the host's gap before it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.tree import Tree
+from xsp_post.names.families import families
 from xsp_post.names.step_texts import SIZES, step_sizes
+from xsp_post.tree.kinds import FORWARD, PASS, STEP
+from xsp_post.tree.step_grids import by_order, tokens_by_grid
+from xsp_post.tree.twin_segments import replays_of
 
 # Of how many ranges above a model execution the text may say its sizes.
 _ABOVE = 3
 _MOST_KINDS = 6
 
 
-def sizes_of_steps(tree: Tree, model: np.ndarray) -> dict[str, np.ndarray]:
-    """Columns of iterations: sizes by the texts of steps, int64, −1 unknown; ``size_source``: text (its own), around,
-    inside, or '' for none."""
+def sizes_of_steps(tree: Tree, kind: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """The kinds of executions, and columns of iterations: sizes of steps, int64, −1 unknown; ``size_source``: text
+    (its own), around, inside, grids, order, or '' for none."""
+    model = tree.iterations["node_id"].to_numpy()
     own = step_sizes(_texts(tree, model))
     known = np.max([own[column] for column in SIZES.values()], axis=0, initial=-1) > 0
     source = np.where(known, "text", "").astype(object)
@@ -29,7 +32,36 @@ def sizes_of_steps(tree: Tree, model: np.ndarray) -> dict[str, np.ndarray]:
         times = np.bincount(np.maximum(above, 0), minlength=len(parent))[np.maximum(above, 0)]
         _fill(own, source, "around", np.where((above > 0) & is_step[above] & (times == 1), above, -1), tree)
     _fill(own, source, "inside", _only_step_inside(tree, model, is_step), tree)
-    return {**own, "size_source": source}
+    return _without_texts(tree, kind, own, source), {**own, "size_source": source}
+
+
+def _without_texts(tree: Tree, kind: np.ndarray, own: dict[str, np.ndarray], source: np.ndarray) -> np.ndarray:
+    """The kinds of executions. Fills in what the grids of kernels and the order of executions say, and no text."""
+    tokens, bucket = own["token_count"], own["graph_bucket_count"]
+    is_open = (source == "") & np.isin(kind, (STEP, FORWARD, PASS))
+    attends, replays = _with_attention_and_graphs(tree)
+    # a graph is replayed for as many requests as it was made for
+    is_padded = replays & (bucket < 0) & (tokens > 0) & (tokens == own["batch_size"])
+    found = tokens_by_grid(tree, attends & (tokens < 0) & (is_open | (source != "")) | is_padded)
+    bucket[:] = np.where(is_padded & (found >= tokens), found, bucket)
+    fresh = (tokens < 0) & (found > 0)
+    tokens[fresh] = found[fresh]
+    ordered, sizes = by_order(tree.iterations, tokens, is_open & fresh)
+    for word, rows in (("grids", fresh), ("order", ordered != "")):
+        source[rows] = np.where(source[rows] == "", word, source[rows] + f", {word}")
+    for column, values in sizes.items():
+        own[column] = np.where(own[column] < 0, values, own[column])
+    return np.where(ordered != "", ordered, kind)
+
+
+def _with_attention_and_graphs(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+    """Executions with a kernel of attention, and those with replayed graphs; bool, shape (executions,)."""
+    activities, count = tree.activities, len(tree.iterations)
+    iteration, name = activities["iteration_index"].to_numpy(), activities["name_id"].to_numpy()
+    different, code = np.unique(name, return_inverse=True)
+    is_attention = (families(tree.strings[np.maximum(different, 0)]) == "attention")[code]
+    rows = (is_attention, replays_of(tree.trace, activities["launch_id"].to_numpy()))
+    return tuple(np.bincount(iteration[one & (iteration >= 0)], minlength=count) > 0 for one in rows)  # type: ignore[return-value]
 
 
 def _only_step_inside(tree: Tree, model: np.ndarray, is_step: np.ndarray) -> np.ndarray:

@@ -6,8 +6,6 @@ of the launch calls carry the kernels' names, and each replay meets the recordin
 What does not align keeps its place and is counted.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

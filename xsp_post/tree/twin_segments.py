@@ -6,8 +6,6 @@ several batch sizes, the smallest that holds the replay's batch is meant; segmen
 graphs) are met in their order.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Trace → Tree, step "which execution": warm-up iterations are separated from measured ones."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

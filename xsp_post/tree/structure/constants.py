@@ -4,8 +4,6 @@ They are passed explicitly. A range in brackets says between which values no sha
 layers (`scripts/structure` scores the generated programs with other values).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

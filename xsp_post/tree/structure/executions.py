@@ -7,8 +7,6 @@ row is an execution of another kind (the prefill before the decoding). Where onl
 execution.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -16,8 +14,11 @@ import numpy as np
 from xsp_post.arrays.intervals import nest
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.fold import Loops, agreement
+from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     EMBEDDING,
+    NORMALISATION,
+    QUIET,
     Traits,
     attentions,
     does_layer_work,
@@ -49,6 +50,7 @@ class Kind:
     end: int
     turn_count: int
     holds_layers: bool = False
+    is_group: bool = False  # of layers, also of fewer than show that it is a pass
 
     @property
     def period(self) -> int:
@@ -105,15 +107,41 @@ def structure_of(
         least = constants.least_in_layers * found.period
         rows = np.arange(found.start, found.end)
         is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows)
-        found.holds_layers = _in_layers(result, row) >= least or (is_both and _in_loops(result, found) >= least)
+        found.holds_layers = _in_layers(result, row, constants.fewest_layers) >= least
+        found.holds_layers |= is_both and _in_loops(result, found) >= least
         found.role = _role(result, found, symbols, thread, traits, pause, constants)
+        is_group = len(attentions(traits, rows)) > 2 and _in_layers(result, row, 2) >= least
+        found.is_group = found.holds_layers or (found.role != LAYER and is_group)
         result.kinds.append(found)
+    for kind, found in enumerate(result.kinds):
+        if found.role == LAYER:
+            _begin_at_norm(loops, turn_kind, kind, found, symbols, traits, constants)
     # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
     updates = [bool(traits.is_optimiser[k.start : k.end].any()) for k in result.kinds]
     for found, has_update in zip(result.kinds, updates, strict=True):
         if found.role == STEP and any(updates) and not has_update:
             found.role = PASS if found.holds_layers else OTHER
     return result
+
+
+def _begin_at_norm(
+    loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, symbols: np.ndarray, traits: Traits,
+    constants: Constants,
+) -> None:  # fmt: skip
+    """A layer that could as well begin one launch later, with its normalisation, does: the addition before it is the
+    residual one of the layer before (``loops`` and ``found`` are changed)."""
+    family, mine = traits.family, np.flatnonzero(loops.kind == kind)
+    is_sum = family[found.start] in QUIET and family[found.start + 1] == NORMALISATION
+    end = loops.end[mine]
+    around = np.append(loops.start[loops.kind != kind], len(symbols))
+    goes_on = (np.append(symbols, -1)[end] == symbols[found.start]) & ~np.isin(end, around)
+    if is_sum and goes_on.mean() >= constants.alike_ratio:
+        loops.start[mine] += 1
+        loops.end[mine] += goes_on
+        loops.turn_start[turn_kind == kind] += 1
+        loops.turn_end[turn_kind == kind] += 1
+        loops.turn_end[loops.last[mine] - 1] = loops.end[mine]
+        found.start, found.end = found.start + 1, found.end + 1
 
 
 def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops:
@@ -147,19 +175,16 @@ def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops
     return replace(loops, first=last - loops.count * parts[loops.kind], last=last, turn_start=start, turn_end=end)
 
 
-def _in_layers(structure: Structure, turn: int) -> int:
-    """Launches of a turn that lie in loops of layers, four or more in a row."""
+def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
+    """Launches of a turn that lie in loops of layers, so many or more in a row."""
     loops = structure.loops
     start, end = loops.turn_start[turn], loops.turn_end[turn]
-    inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & (loops.count >= DEFAULT_LAYERS))
+    inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & (loops.count >= fewest))
     is_layer = np.array([k.role == LAYER for k in structure.kinds] + [False], bool)
     known = loops.kind[inside] < len(structure.kinds)
     inside = inside[known]
     inside = inside[is_layer[loops.kind[inside]]]
     return int((loops.end[inside] - loops.start[inside]).sum())
-
-
-DEFAULT_LAYERS = 4
 
 
 def _role(
@@ -234,9 +259,30 @@ def find_executions(
     starts, ends, series = _up_to_updates(starts, ends, series, traits)
     if not len(starts):
         return _one_execution(structure, layers, n, constants)
-    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, constants)
-    found = _with_others(structure, starts, ends, series, layers, symbols, constants)
-    return _classified(*found, symbols, n)
+    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, traits, constants)
+    starts, ends, series = _with_others(structure, starts, ends, series, layers, symbols, constants)
+    starts, ends = _with_what_recurs_between(starts, ends, symbols, pause)
+    return _classified(starts, ends, series, symbols, n)
+
+
+def _with_what_recurs_between(
+    starts: np.ndarray, ends: np.ndarray, symbols: np.ndarray, pause: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """What lies between executions again and again, always the same, is the end of the one before and the beginning of
+    the one after: they meet where the host pauses longest."""
+    gap = np.flatnonzero(starts[1:] > ends[:-1])
+    if not len(gap):
+        return starts, ends
+    content = Hashed.of(symbols).stretches(ends[gap], starts[gap + 1])
+    starts, ends = starts.copy(), ends.copy()
+    for word, count in zip(*np.unique(content, return_counts=True), strict=True):
+        mine = gap[content == word]
+        if count < _FEWEST_MARKS:
+            continue
+        inside = np.arange(starts[mine[0] + 1] - ends[mine[0]] + 1)
+        cut = ends[mine] + int(np.median(pause[ends[mine][:, None] + inside], axis=0)[::-1].argmax())
+        starts[mine + 1] = ends[mine] = ends[mine] + starts[mine + 1] - cut
+    return starts, ends
 
 
 def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, constants: Constants) -> list[int]:
@@ -362,8 +408,13 @@ def _rotated(
         own_start, own_end = starts[mine], ends[mine]
         size = int(np.median(own_end - own_start))
         exact = own_start[own_end - own_start == size]
-        is_cut = 0 < own_start[0] < size or 0 < len(symbols) - own_end[-1] < size
-        is_cut |= bool((own_end - own_start)[[0, -1]].min() < 0.9 * size)
+        is_cut = bool((own_end - own_start)[[0, -1]].min() < 0.9 * size)
+        if len(exact):  # what is left at an end of the recording is a part of a turn, or something else
+            turn, slack = symbols[exact[0] : exact[0] + size], 2 + round(constants.drift_ratio * size)
+            head, tail = symbols[: own_start[0]], symbols[own_end[-1] :]
+            for rest, part in ((head, turn[-len(head) :]), (tail, turn[: len(tail)])):
+                agrees = agreement(rest, part, slack) if len(rest) > 1 else (rest == part[:1]).sum()
+                is_cut |= 0 < len(rest) < size and agrees >= constants.alike_ratio * len(rest)
         is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
         offset = 0 if is_known else _beginning(exact, size, is_cut, pause, traits, constants)
         if offset:
@@ -382,8 +433,6 @@ def _beginning(
 ) -> int:
     """At which launch of a turn an execution begins; ``exact``: where turns of the usual length start; ``is_cut``:
     whether the recording begins or ends within a turn."""
-    if not len(exact):
-        return 0
     if len(exact) < 3 or not is_cut:
         return 0
     usual = np.median(pause[exact[1:65, None] + np.arange(size)], axis=0)
@@ -435,7 +484,7 @@ def _up_to_updates(
 
 def _with_odd_firsts(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
-    constants: Constants,
+    traits: Traits, constants: Constants,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
     it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
@@ -451,9 +500,12 @@ def _with_odd_firsts(
             stays = (starts >= left) & (ends <= starts[row]) & ~others
             left = max(left, int(ends[stays].max(initial=0)))
             room = int(starts[row]) - left
-            if not 0.9 * size <= room <= 2 * size:
+            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]], constants)
+            if not 0.9 * size <= room <= 2 * size and not is_tuning:
                 continue
-            odd = _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            if traits.is_optimiser[turn[0] : turn[1]].any() and not traits.is_optimiser[left : starts[row]].any():
+                continue  # nothing was learned
+            odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= 0.9 * size:
                 keep = ~others
                 order = np.argsort(np.append(starts[keep], odd[0]), kind="stable")
@@ -461,6 +513,14 @@ def _with_odd_firsts(
                 ends, series = np.append(ends[keep], odd[1])[order], np.append(series[keep], kind)[order]
                 break
     return starts, ends, series
+
+
+def _is_once(piece: np.ndarray, turn: np.ndarray, constants: Constants) -> bool:
+    """Whether a stretch holds all of a turn once, whatever else it holds: what a turn has once it has once."""
+    often, width = np.bincount(turn), max(int(turn.max()), int(piece.max())) + 1
+    once = np.flatnonzero(often == 1)
+    held = np.bincount(piece, minlength=width)[once]
+    return len(once) > 1 and bool((held == 1).all())
 
 
 def _with_others(
@@ -522,9 +582,19 @@ def between_marks(
             continue
         starts = np.r_[0, starts] if starts[0] >= _LEAST_OF_USUAL * np.median(np.diff(starts)) else starts
         ends = np.append(starts[1:], size)
+        if not loops.start.min():
+            starts, ends = _as_it_begins(symbols, starts, ends)
         if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, structure, traits):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size)
     return best
+
+
+def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Stretches from mark to mark, moved to where what the recording begins with comes once in each."""
+    first = np.flatnonzero((symbols[:-2] == symbols[0]) & (symbols[1:-1] == symbols[1]) & (symbols[2:] == symbols[2]))
+    if len(first) == len(starts) and (first <= starts).all() and (first[1:] > starts[:-1]).all():
+        return first, np.append(first[1:], ends[-1])
+    return starts, ends
 
 
 def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure: Structure, traits: Traits) -> bool:
@@ -533,7 +603,9 @@ def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure:
     whole = found.classes == REGULAR
     held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))
     is_fine = whole.mean() >= _ALIKE and found.covered() >= _NEARLY_ALL * int((ends - starts).sum())
-    if len(found) > 1 and (len(np.unique(inside)) == 1 or (is_fine and np.median(held) > 1)):
+    if len(found) > 1 and (
+        len(np.unique(inside)) == 1 or (is_fine and (np.median(held) > 1 or np.median(inside) == inside.max() == 1))
+    ):
         return False
     size = ends - starts
     owner = np.repeat(np.arange(len(starts)), size)
@@ -598,8 +670,6 @@ def _in_common(one: np.ndarray, other: np.ndarray) -> int:
 def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray, n: int) -> Executions:
     """Executions with their class: leading ones of a series that differ are warm-up, the last one that was cut off is
     a tail, others that differ are odd."""
-    from xsp_post.tree.structure.hashes import Hashed
-
     content = Hashed.of(symbols).stretches(starts, ends)
     classes = np.full(len(starts), REGULAR, object)
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(series.tolist()))}
@@ -610,11 +680,8 @@ def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbol
         best = int(np.argmax(often))
         length = ends[mine] - starts[mine]
         usual = int(length[first[best]]) if often[best] > 1 else int(np.median(length))
-        pick = (
-            mine[content[mine] == values[best]]
-            if often[best] > 1
-            else mine[np.argsort(np.abs(length - usual), kind="stable")[:1]]
-        )
+        pick = mine[content[mine] == values[best]]
+        pick = pick if often[best] > 1 else mine[np.argsort(np.abs(length - usual), kind="stable")[:1]]
         typical.append(int(pick[len(pick) // 2]))
         differs = np.abs(length - usual) > np.maximum(4, 0.1 * usual)
         classes[mine[differs]] = ODD

@@ -4,8 +4,6 @@
 and findings.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +11,7 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 from xsp_post.tree.structure.executions import REGULAR, Executions, between_marks, find_executions, structure_of
 from xsp_post.tree.structure.fold import Loops, find_loops
@@ -126,19 +125,7 @@ def _of_process(
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
     pause, marks = _breaks(launches, rows, hints, process)
-    best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
-    best_ratio = 1.0
-    for columns in _ways_to_split(launches, rows):
-        for symbols in symbols_of(launches, rows):
-            made = []
-            for part in _split(launches, rows, columns):
-                dense = pd.factorize(symbols[part])[0].astype(np.int64)
-                made.append((part, dense, find_loops(dense, constants)))
-            ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
-            if not best or ratio < best_ratio - _CLEARLY_SHORTER:
-                best, best_ratio = made, ratio
-        if best_ratio <= 2 * _CLEARLY_SHORTER:
-            break
+    best, best_ratio = _shortest(launches, rows, constants)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
     sequences = [_sequence(launches, rows[part], dense, loops, traits, pause[part], constants, marks[:, part])
@@ -153,6 +140,39 @@ def _of_process(
             reason = f"what repeats evenly covers {covered / len(rows):.0%} of the launches only"
         return [], reason
     return sorted(sequences, key=lambda s: -len(s.rows)), ""
+
+
+def _shortest(
+    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, owner: np.ndarray | None = None
+) -> tuple[list[tuple[np.ndarray, np.ndarray, Loops]], float]:
+    """Of the ways to read the launches the one that describes them shortest: positions in ``rows``, symbols and loops
+    of each sequence, and the length of the description, of one without loops. ``owner``: the range of each row; no loop
+    reaches from one range into the next."""
+    best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
+    best_ratio = 1.0
+    for columns in _ways_to_split(launches, rows, has_threads=owner is None):
+        for symbols in symbols_of(launches, rows):
+            made = []
+            for part in _split(launches, rows, columns):
+                own = symbols[part]
+                loops = find_loops(own, constants) if owner is None else _inside(own, owner[part], constants)
+                made.append((part, own, loops))
+            ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
+            if not best or ratio < best_ratio - _CLEARLY_SHORTER:
+                best, best_ratio = made, ratio
+        if best_ratio <= 2 * _CLEARLY_SHORTER:
+            break
+    return best, best_ratio
+
+
+def _inside(symbols: np.ndarray, owner: np.ndarray, constants: Constants) -> Loops:
+    """Loops inside ranges: an end of its own behind each range, left out of the positions afterwards."""
+    which = np.r_[0, np.cumsum(owner[1:] != owner[:-1])]
+    place = np.arange(len(symbols)) + which
+    apart = np.full(int(place[-1]) + 2, -1, np.int64)
+    apart[place] = symbols
+    apart[apart < 0] = int(symbols.max()) + 1 + np.arange(int(which[-1]) + 1)
+    return _without_ends(find_loops(apart, constants), place, len(symbols))
 
 
 def _split(launches: pd.DataFrame, rows: np.ndarray, columns: list[str]) -> list[np.ndarray]:
@@ -189,10 +209,12 @@ def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort((started, at))]
 
 
-def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray) -> list[list[str]]:
-    """Columns to split a process by, simplest first; a way that splits nothing more is left out."""
+def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray, *, has_threads: bool) -> list[list[str]]:
+    """Columns to split a process by, simplest first; a way that splits nothing more is left out. Inside a range threads
+    take turns (forward and backward), so they are not told apart."""
     ways: list[list[str]] = [[]]
-    for columns in (["thread_index"], ["thread_index", "device_id", "context_id", "stream_id"]):
+    thread = ["thread_index"] if has_threads else []
+    for columns in (thread, [*thread, "device_id", "context_id", "stream_id"]):
         columns = [c for c in columns if c in launches]
         more = [c for c in columns if len(np.unique(launches[c].to_numpy()[rows])) > 1]
         if more and more != ways[-1]:
@@ -210,7 +232,10 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
             name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
         fine = name.copy()
         if "graph_id" in launches:
-            fine += random_words(launches["graph_id"].to_numpy()[rows].astype(np.int64) + np.int64(1 << 42))
+            opaque = launches["graph_id"].to_numpy()[rows].astype(np.int64)
+            if "kind" in launches:  # the kernels of a graph say more than its number does
+                opaque = np.where(launches["kind"].to_numpy()[rows] == ActivityKind.GRAPH, opaque, 0)
+            fine += random_words(opaque + np.int64(1 << 42))
         for number, column in enumerate(("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")):
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
@@ -260,22 +285,24 @@ def infer_inside(
         # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
         first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
         rows = rows[np.lexsort((started, at, owner[rows], first))]
-        own = owner[rows]
-        edges = np.flatnonzero(np.r_[True, own[1:] != own[:-1], True])
-        which = own[edges[:-1]]
-        symbols = _best_symbols(launches, rows, edges)
-        # an end of its own behind each range: no loop reaches from one range into the next
-        place = np.arange(len(rows)) + np.repeat(np.arange(len(which)), np.diff(edges))
-        apart = np.full(len(rows) + len(which), -1, np.int64)
-        apart[place] = symbols
-        apart[apart < 0] = int(symbols.max()) + 1 + np.arange(len(which))
-        loops = _without_ends(find_loops(apart, constants), place, len(rows))
-        kinds = pd.unique(series[which])
-        executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
-        sequence = _sequence(launches, rows, symbols, loops, traits, np.zeros(len(rows)), constants, None, executions)
-        sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
-        sequences.append(sequence)
-        ranges.append(which)
+        parts, _ = _shortest(launches, rows, constants, owner[rows])
+        parts.sort(key=lambda one: -len(one[0]))
+        leader = owner[:0]
+        for place, (part, symbols, loops) in enumerate(parts):
+            own = owner[rows[part]]
+            edges = np.flatnonzero(np.r_[True, own[1:] != own[:-1], True])
+            which = own[edges[:-1]]
+            kinds = pd.unique(series[which])
+            executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
+            sequence = _sequence(
+                launches, rows[part], symbols, loops, traits, np.zeros(len(part)), constants, None, executions
+            )
+            sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
+            sequence.homes = which
+            sequences.append(sequence)
+            if not place or not np.isin(which, leader).all():
+                ranges.append(which)  # what else a process launches lies below these
+            leader = leader if place else which
     nodes, node_of_launch = nodes_of(sequences, launches, covered, constants)
     return Inference(nodes, node_of_launch), np.concatenate(ranges) if ranges else np.zeros(0, np.int64)
 
@@ -286,15 +313,6 @@ def _without_ends(loops: Loops, place: np.ndarray, count: int) -> Loops:
     for name in ("start", "end", "turn_start", "turn_end"):
         setattr(loops, name, at[getattr(loops, name)])
     return loops
-
-
-def _best_symbols(launches: pd.DataFrame, rows: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Name and shape, unless ranges that are alike by name differ in their shapes."""
-    fine, *coarse = symbols_of(launches, rows)
-    if not coarse or len(edges) <= 2:
-        return fine
-    different = [len(np.unique(Hashed.of(s).stretches(edges[:-1], edges[1:]))) for s in (fine, coarse[0])]
-    return coarse[0] if different[1] <= 0.5 * different[0] and different[0] > 3 else fine
 
 
 def _ranges(symbols: np.ndarray, edges: np.ndarray, series: np.ndarray) -> Executions:

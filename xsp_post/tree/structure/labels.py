@@ -14,10 +14,11 @@ from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matche
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 _CODE = {family: code for code, family in enumerate(FAMILIES)}
-EMBEDDING = _CODE["embedding"]
+EMBEDDING, NORMALISATION = _CODE["embedding"], _CODE["normalisation"]
 # Families that say what a block does, however short they run.
 _TELLING = ("gemm", "convolution", "attention", "softmax", "communication")
 _QUIET = ("elementwise", "memory", "other")
+QUIET = tuple(_CODE[name] for name in _QUIET)
 # The words of layer guesses.
 _TYPE_OF_FAMILY = {"gemm": "matrix product"}
 _NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "embedding", "pooling")

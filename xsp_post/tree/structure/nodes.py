@@ -1,7 +1,5 @@
 """Outlines of all sequences of a capture → one frame of nodes with times and counts, and the node of each launch."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,14 +32,20 @@ def nodes_of(
         rows = outline_of(sequence, constants)
         is_top = (rows["parent"] < 0).to_numpy()
         around = _between(sequence, sequence.executions.starts, sequence.executions.ends)
-        if sequence.process_index not in main:
+        first = main.get(sequence.process_index)
+        if first is None or _leads(sequence, first[0], constants):
             base = next_index
             if is_top.any():
-                main[sequence.process_index] = (sequence, count + np.flatnonzero(is_top), base)
+                main.setdefault(sequence.process_index, (sequence, count + np.flatnonzero(is_top), base))
                 next_index += int(is_top.sum())
         else:
-            first, tops, base = main[sequence.process_index]
-            own = _joined(below, sequence, number, first, tops)
+            leader, tops, base = first
+            own = _joined(below, sequence, number, leader, tops)
+            if own and sequence.homes is not None and leader.homes is not None:
+                place = np.searchsorted(leader.homes, sequence.homes, sorter=np.argsort(leader.homes))
+                place = np.argsort(leader.homes)[place]
+                below[-1].nodes = tops = tops[place]
+                rows["iteration_index"] = place[rows["iteration_index"].to_numpy()]
             around = _between(sequence, below[-1].starts, below[-1].ends)
             rows = _below_tops(rows, is_top, tops, count) if own else _nested(_frame(0))
         rows["iteration_index"] += base
@@ -53,6 +57,21 @@ def nodes_of(
     innermost = _innermost(frame, sequences, below, len(launches))
     innermost[covered] = -1
     return _finished(frame, sequences, innermost)
+
+
+def _leads(one: Sequence, other: Sequence, constants: Constants) -> bool:
+    """Whether a further sequence of a process has executions of its own: other ranges, or about the same launches."""
+    if one.homes is not None and other.homes is not None:
+        return not np.isin(one.homes, other.homes).all()
+    if not len(one.executions) or not len(other.executions):
+        return False
+    width = int(max(one.symbols.max(), other.symbols.max())) + 1
+    held = []
+    for sequence in (one, other):
+        row = sequence.executions.typical[0]
+        inside = sequence.symbols[sequence.executions.starts[row] : sequence.executions.ends[row]]
+        held.append(np.bincount(inside, minlength=width))
+    return bool(np.minimum(*held).sum() >= constants.alike_ratio * np.maximum(*held).sum())
 
 
 def _numbered(rows: pd.DataFrame, first: int) -> pd.DataFrame:
@@ -77,6 +96,9 @@ def _joined(below: list[_Below], sequence: Sequence, number: int, main: Sequence
     it has as many, and each lies mostly within its twin's time. Else it is cut by the time of launches."""
     begin = main.launch_start[main.executions.starts]
     own = sequence.executions
+    if sequence.homes is not None:
+        below.append(_Below(number, tops, own.starts, own.ends))
+        return True
     if len(own) == len(tops):
         middle = sequence.launch_start[(own.starts + own.ends - 1) // 2]
         if (np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))).mean() >= 0.9:

@@ -3,8 +3,6 @@
 The rows hold positions in the sequence; `nodes` adds times, counts and names of other sequences.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -54,6 +52,7 @@ class Sequence:
     executions: Executions
     process_index: int
     phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
+    homes: np.ndarray | None = None  # number of the recorded range that each execution stands for; none: inferred
 
     def label(self, start: int, end: int) -> str:
         """Families of the launches [start, end) in words."""
@@ -250,6 +249,8 @@ def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
     frames = []
     kinds, start, end = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end"))
     for kind in np.unique(kinds).tolist():
+        if sequence.structure.kinds[kind].is_group:
+            continue
         mine = np.flatnonzero(kinds == kind)
         size = end[mine] - start[mine]
         usual = int(np.median(size))
@@ -261,21 +262,11 @@ def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
         cuts = parts_of_block(sequence.traits, rows, sequence.duration[rows], sequence.symbols[rows])
         for first, last, word in cuts:
             owner = blocks["iteration_index"].to_numpy()[mine]
-            frames.append(
-                _frame(
-                    len(mine),
-                    start=start[mine] + first,
-                    end=start[mine] + last,
-                    kind=PART,
-                    iteration_index=owner,
-                    series_index=sequence.executions.series[owner],
-                    name=word,
-                    folded_name=word,
-                    layer_type=word,
-                    loop_kind=kind,
-                    confidence=0.9,
-                )
-            )
+            frames.append(_frame(
+                len(mine), start=start[mine] + first, end=start[mine] + last, kind=PART, iteration_index=owner,
+                series_index=sequence.executions.series[owner], name=word, folded_name=word, layer_type=word,
+                loop_kind=kind, confidence=0.9,
+            ))  # fmt: skip
     return pd.concat(frames, ignore_index=True) if frames else _frame(0)
 
 
@@ -301,7 +292,7 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
-    groups = np.array([k.holds_layers for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    groups = np.array([k.is_group for k in structure.kinds] + [False], bool)[loop_kind] & is_block
     in_optimiser = np.zeros(len(rows), bool)
     is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
     closed = np.zeros(len(rows), bool)  # lies in a layer
@@ -375,6 +366,7 @@ def _name_blocks(
         at = np.arange(start[row], end[row])
         guess = guess_type(sequence.traits, at, sequence.duration[at]) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
+        word = "pass" if sequence.structure.kinds[kind].is_group else word
         used[word] = used.get(word, 0) + 1
         shown = word if used[word] == 1 else f"{word} ({used[word]})"
         names[mine] = [f"{shown} {k}/{n}" for k, n in

@@ -1,7 +1,5 @@
 """How well executions explain a recording: one score for ranges, turns of siblings, and loops of launches."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 
