@@ -136,15 +136,15 @@ def test_offloading_leads_with_its_copies(summary):
     assert operations.loc[to_device, "device_ns"].sum() > 0.97 * devices["copy_ns"].sum()
     rows = tree_rows(analysis, depth=3)
     first = rows[rows["indent"] == 3].iloc[0]
-    assert str(first["name"]).startswith("copy host to device, pinned")
+    assert str(first["name"]).startswith("host→device, pinned")
     assert first["copy_ns"] == first["device_ns"] > 300 * MS
 
 
 def test_what_no_range_holds_has_names(summary):
     rows = tree_rows(summary("many_copies_a100"), depth=2)
     names = [str(name) for name in rows.loc[rows["indent"] == 2, "name"]]
-    assert names[0].startswith("copy host to device, pageable")
-    assert names[1].startswith("copy device to host, pageable")
+    assert names[0].startswith("host→device, pageable")
+    assert names[1].startswith("device→host, pageable")
     assert any("trsm" in name for name in names) and names[-1].endswith("more")
     assert rows.loc[rows["indent"] == 2, "device_ns"].sum() == rows["device_ns"].iloc[0]
 
@@ -237,8 +237,7 @@ def test_layers_and_executions_are_per_rank(captures):
 
 
 @pytest.mark.parametrize(
-    ("name", "orphans"),
-    [("kineto/qwen_h100.pt.trace.json.gz", 436), ("nsys/t5_offload_2gpu_h100.sqlite", 1810)],
+    ("name", "orphans"), [("kineto/qwen_h100.pt.trace.json.gz", 436), ("nsys/t5_offload_2gpu_h100.sqlite", 1810)]
 )
 def test_work_launched_before_the_recording_is_said_to_be(captures, name, orphans):
     """Without a launch row, and on the device before anything that was launched in the recording."""

@@ -85,3 +85,18 @@ def test_a_wait_for_another_stream_is_over_before_a_late_launch(tmp_path):
     waited = path[kinds == "host"]
     assert (waited["end_ns"] - waited["start_ns"]).sum() > 500_000
     assert "gap between operations" not in set(kinds)
+
+
+def test_a_wait_for_a_device_that_is_done_hides_no_host_code(tmp_path):
+    """The call waits for each stream in turn; those that ended long ago do not reach back to their end."""
+    builder = ExportBuilder().process(100).thread(100).range("step#0", -400_000, 2_020_000)
+    for stream in (7, 8, 9):
+        builder.kernel("k", launch=(stream * 1_000, stream * 1_000 + 500), run=(10_000, 20_000), stream=stream)
+    builder.api("cudaDeviceSynchronize_v3020", 2_000_000, 2_010_000)
+    results = analyze([builder.write(tmp_path / "one.sqlite")], Options(model_range="^step"))
+    path, length = path_of(results)
+    by_kind = path.groupby("kind")["duration_ns"].sum()
+    assert by_kind["synchronisation"] == 10_000
+    assert by_kind["host"] > 0.98 * length
+    rows = results.frame("experiment").set_index(["question", "resource"])["gain_ratio"]
+    assert rows["latency", "host"] == pytest.approx(0.5, abs=0.01)  # with what came before the first call

@@ -12,7 +12,6 @@ from xsp_post.replay.experiment import HOST, KERNELS, LAUNCHES, SYNCHRONISATION,
 from xsp_post.tables.analyses.limits import (
     FIRST_LAUNCH,
     LEAST_ROOF_RATIO,
-    NOT_RECORDED,
     answers,
     find_limit,
     largest_causes,
@@ -202,8 +201,8 @@ def test_more_launches_recorded_into_a_graph_than_kernels_that_ran():
 @pytest.mark.parametrize(
     ("name", "detail", "group"),
     [
-        ("launch_call", "", "launch"), ("launch_call", FIRST_LAUNCH, "host"), ("launch_latency", "", "launch"),
-        ("queued", "gemm", "synchronization"), ("queued", NOT_RECORDED, "unknown"), ("copy_call", "", "copy"),
+        ("launch_call", "", "launch"), (FIRST_LAUNCH, "", "host"), ("launch_latency", "", "launch"),
+        ("queued", "gemm", "synchronization"), ("not_recorded", "", "unknown"), ("copy_call", "", "copy"),
         ("synchronization", "gemm", "synchronization"), ("allocation", "", "host"), ("module_load", "", "host"),
         ("os_call", "", "host"), ("descheduled", "", "host"), ("host_code", "", "host"), ("unknown", "", "unknown"),
         ("communication", "", "communication"), ("profiler_overhead", "", "profiler"),
@@ -234,7 +233,7 @@ def test_causes_are_summed_by_owner_and_the_largest_come_first():
 
 
 def test_launches_that_loaded_code_have_one_owner_together():
-    causes = [cause("launch_call", time, owner=owner, detail=FIRST_LAUNCH) for owner, time in (("a", 10), ("b", 30))]
+    causes = [cause(FIRST_LAUNCH, time, owner=owner) for owner, time in (("a", 10), ("b", 30))]
     found = results([window(window_ns=1000, copy_busy_ns=100)], [*causes, cause("launch_call", 5, owner="a")])
     rows = largest_causes(found, find_limit(found))
     assert [(row.owner, row.idle_ns) for row in rows] == [("b and 1 more", 40), ("a", 5)]

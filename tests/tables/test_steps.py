@@ -9,6 +9,8 @@ from generators.serving import serving
 from helpers import frame_of
 
 import xsp_post
+from xsp_post.base.errors import UsageError
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.names.families import FAMILIES
 from xsp_post.tables.analyses.step_outliers import step_outliers
@@ -44,18 +46,31 @@ def test_coefficients_are_found_within_two_percent(tmp_path, seed, dialect):
         whole = row(costs, kind, family="step")
         assert whole[list(terms)].to_dict() == pytest.approx(terms, rel=0.02)
         assert whole["error_ratio"] < 0.004
-        if kind == "decode":
-            typical = iterations[(iterations["kind"] == kind).to_numpy()]
-            requests = typical["batch_size"].median()
-            expected = 500_000 + requests * (4000 + 5.4 * 8192)
-            assert whole["at_8k_ns"] == pytest.approx(expected, rel=0.02) and not whole["is_extrapolated_8k"]
-            assert whole["is_extrapolated_32k"]
-            parts = costs[(costs["kind"] == kind) & (costs["family"] != "step")]["at_8k_ns"].sum()
-            assert parts == pytest.approx(expected - 200_000, rel=0.02)  # what is the host's is of no family
         gemm = row(costs, kind, family="gemm")
         assert gemm[["fixed_ns", "per_token_ns"]].tolist() == pytest.approx([300_000, 4000.0], rel=0.02)
     assert costs[(costs["kind"] == "decode")]["per_pair_ns"].isna().all()
     assert "per_pair: follows" in row(costs, "decode", family="step")["left_out"]
+
+
+def test_steps_that_were_not_recorded_are_predicted(tmp_path):
+    path = serving(5, 700, noise=0.004).write(tmp_path / "engine.json")
+    asked = xsp_post.load(path, options=Options(step="1x8192, 32x8192,32x32768"))["step_predictions"]
+    decode, prefill = (asked[asked["kind"] == kind].reset_index(drop=True) for kind in ("decode", "prefill"))
+    for k, (requests, keys) in enumerate([(1, 8192), (32, 8192 * 32), (32, 32768 * 32)]):
+        attention, whole = 5.4 * keys, 500_000 + 4000 * requests + 5.4 * keys
+        assert decode["step_ns"][k] == pytest.approx(whole, rel=0.02)
+        assert decode["attention_ratio"][k] == pytest.approx(attention / whole, rel=0.03)
+        assert decode["time_per_token_ns"][k] == pytest.approx(whole / requests, rel=0.02)
+    assert decode["is_extrapolated"].tolist() == [False, False, True]
+    assert prefill["step_ns"][0] == pytest.approx(500_000 + 8192 * 4005 + 0.4 * 8192**2, rel=0.03)
+    assert not asked["kind"].eq("mixed").any()
+
+
+def test_what_the_model_does_not_tell_is_not_predicted(tmp_path):
+    profile = loaded(tmp_path, serving(2, 200, mix="unlike"))
+    assert not len(profile["step_predictions"])
+    with pytest.raises(UsageError, match="REQUESTSxCONTEXT"):
+        xsp_post.load(tmp_path / "engine.json", options=Options(step="8k"))["step_predictions"]
 
 
 def test_steps_of_a_kind_in_one_row(tmp_path):

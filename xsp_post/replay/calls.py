@@ -1,7 +1,5 @@
 """Name of a CUDA or HIP call → its class (launch, synchronisation, copy …), used for causes of idle time."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from enum import IntEnum

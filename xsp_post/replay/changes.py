@@ -1,7 +1,5 @@
 """What-if changes: their texts (``kernel:.*sgemm.*=0.5x``) → edits of a replay's amounts."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, field
@@ -17,7 +15,7 @@ from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import is_of_family
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
-from xsp_post.replay.edges import DEVICE_WAIT, WAITS
+from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
 from xsp_post.replay.recording import OperationKind
@@ -110,14 +108,9 @@ def apply_change(
 
 
 def _operations(
-    change: Change,
-    graph: Graph,
-    amounts: Amounts,
-    executions: Executions,
-    results: Results,
-    capture_id: int,
+    change: Change, graph: Graph, amounts: Amounts, executions: Executions, results: Results, capture_id: int,
     effect: Effect,
-) -> None:
+) -> None:  # fmt: skip
     operations = graph.recording.operations
     chosen = _chosen(change, graph, results, capture_id)
     rows = np.flatnonzero(chosen)
@@ -218,7 +211,7 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
     calls = calls[calls >= 0]
     own = usual(amounts.own_ns, graph.recording.calls.wait < 0)
     amounts.own_ns[calls] = np.where(amounts.own_ns[calls] > 0, np.minimum(amounts.own_ns[calls], own), own)
-    waits = np.flatnonzero(amounts.waits & (graph.recording.calls.wait != WAITS.index(DEVICE_WAIT)))
+    waits = np.flatnonzero(amounts.waits & (graph.recording.calls.wait == WAITS.index(EVENT_WAIT)))
     amounts.waits[waits[np.isin(graph.learnt.waited[waits], rows)]] = False
     gone = np.isin(amounts.orders, rows).any(axis=1)
     amounts.orders = amounts.orders[~gone]
@@ -286,7 +279,8 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
 def loading(graph: Graph) -> np.ndarray:
     """Which calls are first launches of a kernel that loaded its code; bool."""
     calls, operations = graph.recording.calls, graph.recording.operations
-    rows = np.flatnonzero((operations.call >= 0) & (operations.kind == OperationKind.KERNEL))
+    rows = (operations.call >= 0) & (operations.kind == OperationKind.KERNEL) & ~graph.learnt.is_node
+    rows = np.flatnonzero(rows)
     call, (names, used) = operations.call[rows], pd.factorize(operations.name[rows])
     kernel = operations.process[rows] * (len(used) + 1) + names
     result = np.zeros(len(calls), bool)
@@ -299,12 +293,23 @@ def _synchronisations(change: Change, graph: Graph, amounts: Amounts, effect: Ef
     effect.call_count = len(rows)
     if change.word == "none":
         amounts.waits[rows] = False
-        amounts.own_ns[rows] = 0
+        # a free has its own work to do, when the device has ended
+        amounts.own_ns[rows] = np.where(graph.recording.calls.allocates[rows], amounts.after_ns[rows], 0)
         effect.assumption = "no host call waits for the device, and no decision on the host needs a result of it"
         return
     factor = 1.0 if change.factor is None else change.factor
     amounts.after_ns[rows] = np.rint(amounts.after_ns[rows] * factor) + (change.added_ns or 0)
     amounts.own_ns[rows] = np.rint(amounts.own_ns[rows] * factor)
+
+
+def release_reads(graph: Graph, amounts: Amounts) -> int:
+    """Nobody waits for single values that are copied to the host (in place): how many are."""
+    operations = graph.recording.operations
+    reads = np.flatnonzero(operations.is_read.astype(bool) & amounts.is_blocking)
+    amounts.is_blocking[reads] = False
+    amounts.latency_ns[reads] = 0
+    amounts.own_ns[operations.call[reads]] = usual(amounts.own_ns, graph.recording.calls.wait < 0)
+    return len(reads)
 
 
 def _host(
@@ -334,6 +339,8 @@ def _host(
         if change.pattern is None:  # what lies before the first call and after the last one
             executions.lead_ns[:] = np.rint(executions.lead_ns * change.factor)
             executions.tail_ns[:] = np.rint(executions.tail_ns * change.factor)
+            early = executions.begin_ns < 0  # before anything that was recorded
+            executions.begin_ns[early] *= change.factor
         effect.assumption = "the time the host spends between its calls changes, that in the calls does not"
     else:
         np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)

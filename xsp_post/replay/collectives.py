@@ -5,8 +5,6 @@ A collective ends for all its ranks together, and nobody transfers before the la
 a name in a process group is the k-th of that name on the other ranks of the group, where all have equally many.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -14,7 +12,8 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.repeats import numbered
-from xsp_post.model.schemas import TABLES, column_names
+from xsp_post.model.results import empty_table, typed
+from xsp_post.model.schemas import column_names
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.names.groups import axis_of_group
 
@@ -52,11 +51,11 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     """
     chosen = np.flatnonzero(is_of_family(kernels["name"], "communication"))
     if not len(chosen):
-        return _empty(0)
+        return empty_table("collectives")
     rows = kernels.iloc[chosen]
     order = np.lexsort((rows["start_ns"].to_numpy(), rows["device_id"].to_numpy(), rows["process_id"].to_numpy()))
     rows, chosen = rows.iloc[order], chosen[order]
-    frame = _empty(len(rows))
+    frame = typed("collectives", pd.DataFrame(index=range(len(rows))))
     for column in ("process_id", "device_id", "stream_id", "start_ns", "end_ns"):
         frame[column] = rows[column].to_numpy()
     name = pd.Series(normalise_kernel_name(rows["name"].astype(object)), dtype=object)
@@ -74,14 +73,6 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     is_compute[chosen] = False
     frame["overlapped_ns"] = _overlap(frame, kernels, is_compute)
     return frame
-
-
-def _empty(count: int) -> pd.DataFrame:
-    blank = {"int64": np.int64(0), "float64": np.nan, "str": "", "bool": False}
-    columns = TABLES["collectives"].columns
-    return pd.DataFrame(
-        {c.name: np.full(count, blank[c.dtype], object if c.dtype == "str" else c.dtype) for c in columns}
-    )
 
 
 def _overlap(frame: pd.DataFrame, kernels: pd.DataFrame, is_compute: np.ndarray) -> np.ndarray:
@@ -115,7 +106,9 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     ahead = frame["capture_id"].map(first_of).to_numpy(float)
     frame = frame.assign(**filled, clock_offset_ns=np.where(filled["meeting_index"] >= 0, ahead, np.nan))
     size, kind = frame["message_bytes"].to_numpy(float), frame["kind"].to_numpy(object)
-    factor = np.array([bus_factor(k, n) for k, n in zip(kind, frame["rank_count"].to_numpy(float))], float)
+    pairs = frame.assign(kind=kind).groupby(["kind", "rank_count"], sort=False, dropna=False)
+    code = pairs.ngroup().to_numpy()  # pandas 2.1 cannot number an empty index of pairs
+    factor = np.array([bus_factor(*one) for one in pairs.groups], float)[code] if len(frame) else size
     time = frame["transfer_ns"].to_numpy(float)
     time = np.where(np.isnan(time), frame["duration_ns"].to_numpy(float), time)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -124,12 +117,9 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def _match(
-    frame: pd.DataFrame,
-    rows: np.ndarray,
-    rank: np.ndarray,
-    filled: dict[str, np.ndarray],
+    frame: pd.DataFrame, rows: np.ndarray, rank: np.ndarray, filled: dict[str, np.ndarray],
     clocks: dict[int, dict[int, float]],
-) -> None:
+) -> None:  # fmt: skip
     """Fill in the split of the collectives that all ranks of one group took part in. ``clocks``: of each capture the
     clocks of all captures that are known beside it."""
     members, place = np.unique(rank, return_inverse=True)

@@ -5,8 +5,6 @@ edges of the replay's program; on the recorded clock the later of the two source
 their ends, so their lengths add up to the execution's exactly.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -121,9 +119,15 @@ def _decisive(steps: Steps, at: np.ndarray) -> np.ndarray:
         at[rows] = np.minimum(at[rows], np.maximum(ready_second[rows], free))
         at[rows[follows]] = np.maximum(at[rows[follows]], at[came[follows]])
     rows = np.flatnonzero(steps.kind == RETURN)
-    if len(rows):  # the waits of one call follow one another; the last is its return
-        rows = rows[:-1][steps.index[rows[:-1]] == steps.index[rows[1:]]]
-        at[rows] = np.minimum(at[rows], ready_second[rows])
+    if len(rows):  # the waits of one call follow one another; the last is its return, the others begin with the call
+        calls = np.flatnonzero(steps.kind == CALL)
+        begun = (
+            pd.Series(at[calls], index=steps.index[calls]).reindex(steps.index[rows]).fillna(NEVER).to_numpy(np.int64)
+        )
+        until = np.maximum(ready_second[rows], begun)
+        until = pd.Series(until).groupby(steps.index[rows]).cummax().to_numpy()
+        inner = np.flatnonzero(steps.index[rows[:-1]] == steps.index[rows[1:]])
+        at[rows[inner]] = np.minimum(at[rows[inner]], until[inner])
     ready_first = np.where(first >= 0, at[np.maximum(first, 0)] + program.first_ns, NEVER)
     return np.where(ready_second > ready_first, second, first)
 
@@ -173,8 +177,10 @@ def _frame(
     before[1:][is_operation[1:] & _IS_HOST[kind[:-1]]] = _NUMBER[LATENCY]
     own = np.full(count, _NUMBER[LAUNCH], np.int8)
     first_operation = _first_operation(operations, len(clock.call_start_ns))
-    waits = graph.recording.calls.wait >= 0
-    own[is_call] = np.where(waits[call[is_call]], _NUMBER[SYNCHRONISATION], _NUMBER[LAUNCH])
+    calls = graph.recording.calls
+    of_call = np.where(calls.allocates, _NUMBER[HOST], _NUMBER[LAUNCH])
+    of_call = np.where((calls.wait >= 0) & ~calls.allocates, _NUMBER[SYNCHRONISATION], of_call)
+    own[is_call] = of_call[call[is_call]]
     ran = operation[is_operation]
     talks = is_of_family(pd.Series(operations.name[ran]), "communication")
     own[is_operation] = np.where(talks, _NUMBER[COMMUNICATION], operations.kind[ran])

@@ -1,6 +1,6 @@
 """The kinds of edges in the table ``dependencies``."""
 
-from __future__ import annotations
-
 DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, EVENT_ORDER = "device_wait", "stream_wait", "event_wait", "event_order"
 WAITS = (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT)  # of the host; an event_order is a stream's
+ALLOCATION = "allocation"
+CALLS = (*WAITS, ALLOCATION)  # of the host, that launch nothing

@@ -1,7 +1,5 @@
 """Model executions on a clock, recorded or simulated: begin, end, latency and period of each; which are measured."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
-from xsp_post.replay.changes import apply_change, loading, parse_change, usual
+from xsp_post.replay.changes import apply_change, loading, parse_change, release_reads
 from xsp_post.replay.executions import (
     Clock,
     Executions,
@@ -143,8 +144,8 @@ def ideal_gain(
     amounts, hits = graph.amounts.copy(), factors is not None
     for text in ideals:
         try:
-            if text in SHORTER:
-                SHORTER[text](graph, amounts, 0.0)
+            if text in IDEALS:
+                IDEALS[text](graph, amounts, 0.0)
             else:
                 apply_change(parse_change(text), graph, amounts, executions, results, capture_id)
             hits = True
@@ -271,14 +272,13 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: b
 
 def _with_shorter_edges(executions: Executions) -> Executions:
     """Executions whose host code before the first call and after the last one is halved too."""
-    lead, tail = executions.lead_ns * FACTOR, executions.tail_ns * FACTOR
-    since = executions.since_ns * FACTOR
-    return replace(
-        executions,
-        lead_ns=np.rint(lead).astype(np.int64),
-        tail_ns=np.rint(tail),
-        since_ns=np.rint(since).astype(np.int64),
-    )
+    shorter: dict[str, Any] = {
+        "tail_ns": np.rint(executions.tail_ns * FACTOR),
+        "begin_ns": executions.begin_ns * FACTOR,
+    }
+    for name in ("lead_ns", "since_ns"):
+        shorter[name] = np.rint(getattr(executions, name) * FACTOR).astype(np.int64)
+    return replace(executions, **shorter)
 
 
 def _scale(values: np.ndarray, rows: np.ndarray | slice, factor: float) -> None:
@@ -301,7 +301,10 @@ def _kinds(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def _shorter_kernels(graph: Graph, amounts: Amounts, factor: float) -> None:
     is_copy, talks, waits = _kinds(graph)
-    _scale(amounts.duration_ns, ~is_copy & ~talks & ~waits, factor)
+    mine = ~is_copy & ~talks & ~waits
+    moved = graph.recording.operations.migrated_ns[mine]
+    amounts.duration_ns[mine] = moved + np.rint((amounts.duration_ns[mine] - moved) * factor).astype(np.int64)
+    _scale(amounts.gap_ns, mine & (amounts.gap_ns < 0), factor)  # the part that overlaps the kernel before
 
 
 def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
@@ -314,9 +317,10 @@ def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 
 def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
-    """The copies, and what calls that block for one do before and after it."""
+    """The copies, what calls that block for one do before and after it, and pages that move while kernels run."""
     is_copy, _, _ = _kinds(graph)
     _scale(amounts.duration_ns, is_copy, factor)
+    amounts.duration_ns -= np.rint(graph.recording.operations.migrated_ns * (1 - factor)).astype(np.int64)
     blocks = is_copy & amounts.is_blocking
     _scale(amounts.latency_ns, blocks, factor)
     _scale(amounts.after_ns, graph.recording.operations.call[blocks], factor)
@@ -330,20 +334,33 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     _scale(amounts.own_ns, np.setdiff1d(operations.call[launched], np.flatnonzero(loading(graph))), factor)
     # what took longer to begin on a device without work was not on its way: why is not known
     _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)), factor)
-    _scale(amounts.gap_ns, launched, factor)
+    _scale(amounts.gap_ns, launched & (amounts.gap_ns > 0), factor)  # below 0 kernels overlap
 
 
 def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
     """What waiting calls take beyond what they wait for; with the factor 0 nobody waits, for single values neither."""
-    rows = np.flatnonzero(graph.recording.calls.wait >= 0)
+    rows = np.flatnonzero((graph.recording.calls.wait >= 0) & ~graph.recording.calls.allocates)
     _scale(amounts.own_ns, rows, factor)
     _scale(amounts.after_ns, rows, factor)
     if not factor:
         amounts.waits[:] = False
-        reads = np.flatnonzero(graph.recording.operations.is_read.astype(bool) & amounts.is_blocking)
-        amounts.is_blocking[reads] = False
-        amounts.latency_ns[reads] = 0
-        amounts.own_ns[graph.recording.operations.call[reads]] = usual(amounts.own_ns, graph.recording.calls.wait < 0)
+        release_reads(graph, amounts)
+
+
+def _shorter_host(graph: Graph, amounts: Amounts, factor: float) -> None:
+    """What lies between calls, and calls that take or free memory; a free waits for the device as before."""
+    _scale(amounts.before_ns, slice(None), factor)
+    _scale(amounts.own_ns, graph.recording.calls.allocates, factor)
+    _scale(amounts.after_ns, graph.recording.calls.allocates, factor)
+
+
+def _without_allocations(graph: Graph, amounts: Amounts, _: float) -> None:
+    """No call takes or frees memory, and none waits for that."""
+    rows = graph.recording.calls.allocates
+    if not rows.any():
+        raise UsageError("no call takes or frees memory", code="change-matches-nothing")
+    amounts.own_ns[rows] = amounts.after_ns[rows] = 0
+    amounts.waits[rows] = False
 
 
 SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
@@ -353,6 +370,14 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
     COPIES: _shorter_copies,
     LAUNCHES: _shorter_launches,
     LOADING: lambda graph, amounts, factor: _scale(amounts.own_ns, loading(graph), factor),
-    HOST: lambda graph, amounts, factor: _scale(amounts.before_ns, slice(None), factor),
+    HOST: _shorter_host,
     SYNCHRONISATION: _shorter_waits,
 }
+
+
+def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:
+    """No stream waits for another one."""
+    amounts.orders = amounts.orders[:0]
+
+
+IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders}

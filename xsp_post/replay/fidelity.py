@@ -1,7 +1,5 @@
 """Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

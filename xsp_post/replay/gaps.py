@@ -4,8 +4,6 @@ The window of a device reaches from the first to the last of its operations and 
 processes. A gap knows the operation that ended before it and the one that ended it (−1 at the window's ends).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

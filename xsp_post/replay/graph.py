@@ -205,7 +205,8 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     add(at * 4 + 3, blocking, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, stream[blocking],
         amounts.after_ns[at])  # fmt: skip
     is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
-    waited_stream = stream[graph.learnt.waited[waiting]] if n_operations else np.zeros(0, np.int64)
+    # of the stream as recorded, whatever else a change put on a stream of its own
+    waited_stream = first_stream + operations.stream[graph.learnt.waited[waiting]] if n_operations else waiting
     for one in range(stream_count):
         process = recording.stream_process[one % len(recording.stream_process)]  # a change may have doubled them
         mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]
@@ -216,13 +217,9 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     )
     order = np.lexsort((sub, place))
     program = Program(
-        target[order],
-        first[order],
-        first_ns[order],
-        second[order],
-        second_ns[order],
+        target[order], first[order], first_ns[order], second[order], second_ns[order],
         first_stream + stream_count + event_count,
-    )
+    )  # fmt: skip
     return Steps(program, kind[order], index[order])
 
 

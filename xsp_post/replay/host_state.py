@@ -5,8 +5,6 @@ nests calls and ranges once. `HostState.pieces` cuts stretches of these threads'
 the cause it would be of a wait, the call, and the innermost range.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
@@ -19,6 +17,7 @@ from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.tree import NodeKind, Tree
+from xsp_post.names.patterns import found_in
 from xsp_post.replay.calls import CallClass, are_communication, call_classes, system_class
 from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
@@ -31,6 +30,7 @@ _OVERHEADS = (
     "CUPTI", "dlopen", "TLS allocation", "Chunk Allocation", "Lazy", "Runtime Triggered Module Loading",
     "Module loading", "Instrumentation", "Activity Buffer", "Buffer Flush", "Command Buffer Full", "Overhead",
 )  # fmt: skip
+_FOREIGN = r"^<(?:built-in|frozen)|(?:^|/)(?:torch|numpy|site-packages|dist-packages|lib/python3[.\d]*)/"
 _LATEST = np.iinfo(np.int64).max
 _FEW = 4  # intervals a stretch: to look for those that overlap one costs more than it saves
 _STRETCH = 1 << 16  # intervals looked through together
@@ -58,6 +58,8 @@ class Cause(IntEnum):
     INPUT_OUTPUT = 15
     PAGE_MIGRATION = 16
     GRAPH_LAUNCH = 17
+    FIRST_LAUNCH = 18
+    NOT_RECORDED = 19
 
 
 _OF_CALL = np.array([Cause.HOST_CODE, Cause.LAUNCH_CALL, Cause.COPY_CALL, Cause.SYNCHRONIZATION, Cause.ALLOCATION,
@@ -319,13 +321,21 @@ class HostState:
 
     def _ask_others(self, at: Stretch, cause: np.ndarray, detail: np.ndarray) -> None:
         """For whom a thread waited: other threads and processes that were at work in half of the time or more."""
-        waits = np.isin(cause, (int(Cause.THREAD_WAIT), int(Cause.SLEEP))) & (at.end - at.start >= _LONG_WAIT_NS)
-        rows = np.flatnonzero(waits)
-        if not len(rows):
+        rows = np.flatnonzero(np.isin(cause, (int(Cause.THREAD_WAIT), int(Cause.SLEEP))))
+        rows = rows[np.lexsort((at.start[rows], at.thread[rows]))]
+        follows = (at.thread[rows][1:] == at.thread[rows][:-1]) & (at.start[rows][1:] == at.end[rows][:-1])
+        first = np.flatnonzero(np.append(True, ~follows)[: len(rows)])  # a wait is one, whatever it was cut at
+        start, end = at.start[rows[first]], at.end[rows[np.append(first[1:], len(rows)) - 1]] if len(rows) else first
+        is_long = end - start >= _LONG_WAIT_NS
+        if not is_long.any():
             return
-        thread, start, end = np.flatnonzero(self._is_watched)[at.thread[rows]], at.start[rows], at.end[rows]
+        length = np.diff(np.append(first, len(rows)))
+        thread = np.flatnonzero(self._is_watched)[at.thread[rows[first[is_long]]]]
+        rows, which = rows[np.repeat(is_long, length)], np.repeat(np.arange(is_long.sum()), length[is_long])
+        start, end = start[is_long], end[is_long]
         order = in_order(start)
         found, text, count = who_worked(self._work_beside(*union(start[order], end[order])), thread, start, end)
+        found, text, count = found[which], text[which], count[which]
         cause[rows[found]] = int(Cause.THREAD_WAIT)
         for one in np.unique(text[found]).tolist():  # different texts
             mine = found & (text == one)
@@ -414,10 +424,13 @@ class HostState:
             if not short.any():
                 break
             found[short] = nesting.parent[found[short]]
-        result = np.full(len(at.start), -1, np.int64)
-        hit = found >= 0
-        result[hit] = self.tree.trace.python_frames["name_id"].to_numpy()[near.row[found[hit]]]
-        return result
+        names = np.append(self.tree.trace.python_frames["name_id"].to_numpy()[near.row[:-1]], -1)
+        used, codes = np.unique(names, return_inverse=True)
+        texts = [str(self.tree.strings[one]) if one >= 0 else "" for one in used.tolist()]
+        foreign, own = np.append(found_in(texts, _FOREIGN)[codes[:-1]], False), found.copy()
+        while (outer := np.flatnonzero(foreign[own])).size:  # as deep as libraries call one another
+            own[outer] = nesting.parent[own[outer]]
+        return names[np.where(own >= 0, own, found)]  # a place is code of the program, where there is any around
 
     def _ids_of(self, names: np.ndarray) -> np.ndarray:
         codes, used = pd.factorize(names)

@@ -5,8 +5,6 @@ after that, by the way from the call to the device. The lengths of all pieces of
 nanosecond.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -25,8 +23,6 @@ _NO_LAYER = -1
 _AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
-FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
-NOT_RECORDED = "something that was not recorded"
 
 
 @dataclass
@@ -102,7 +98,7 @@ class IdleBlocks:
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
             pieces["layer_node_id"] = _layers(tree, pieces)
-            pieces["detail_id"] = _details(tree, state, pieces, first_launches)
+            pieces["detail_id"] = _details(tree, pieces, first_launches)
             yield _coalesced(pieces)
 
 
@@ -197,16 +193,9 @@ def _watch(state: HostState, gaps: Gaps, launched: _Launched, some: slice) -> No
 
 
 def _explain(
-    tree: Tree,
-    state: HostState,
-    gaps: Gaps,
-    launched: _Launched,
-    graph_launches: list[int],
-    row: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    iteration: np.ndarray,
-) -> pd.DataFrame:
+    tree: Tree, state: HostState, gaps: Gaps, launched: _Launched, graph_launches: list[int], row: np.ndarray,
+    start: np.ndarray, end: np.ndarray, iteration: np.ndarray,
+) -> pd.DataFrame:  # fmt: skip
     """Pieces of one device: the host's part by its state, the rest by the way to the device."""
     has = launched.call[row] >= 0
     middle = np.clip(launched.returned[row], start, end)
@@ -330,23 +319,21 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     return layer.astype(np.int32)
 
 
-def _details(tree: Tree, state: HostState, pieces: pd.DataFrame, slow: np.ndarray) -> np.ndarray:
-    """What a synchronisation or a queued operation waited for (the operation that ended last), and which launches
-    loaded code (``slow``, per activity); text ids, −1 for none."""
+def _details(tree: Tree, pieces: pd.DataFrame, slow: np.ndarray) -> np.ndarray:
+    """What a synchronisation or a queued operation waited for (the operation that ended last); text ids, −1 for none.
+    Long waits on the way and launches that loaded code (``slow``, per activity) are causes of their own (in place)."""
     cause, detail = pieces["cause"].to_numpy(), pieces["detail_id"].to_numpy().copy()
     if not len(tree.activities):
         return detail
     previous = pieces["previous_activity"].to_numpy()
     waits = (previous >= 0) & np.isin(cause, (int(Cause.SYNCHRONIZATION), int(Cause.QUEUED)))
     detail[waits] = tree.activities["short_name_id"].to_numpy()[previous[waits]]
-    queued = cause == int(Cause.QUEUED)
-    long = queued & ((pieces["end_ns"] - pieces["start_ns"]).to_numpy() > LATENCY_LIMIT_NS)
-    if long.any():
-        detail[long] = state.text_id(NOT_RECORDED)
+    long = (cause == int(Cause.QUEUED)) & ((pieces["end_ns"] - pieces["start_ns"]).to_numpy() > LATENCY_LIMIT_NS)
+    detail[long] = -1
     following = pieces["next_activity"].to_numpy()
     loads = (cause == int(Cause.LAUNCH_CALL)) & (following >= 0) & slow[np.maximum(following, 0)]
-    if loads.any():
-        detail[loads] = state.text_id(FIRST_LAUNCH)
+    codes = np.where(long, int(Cause.NOT_RECORDED), np.where(loads, int(Cause.FIRST_LAUNCH), cause))
+    pieces["cause"] = codes.astype(np.int8)
     return detail
 
 

@@ -5,8 +5,6 @@ All are medians or per-call splits of *host* times. The recorded start of a devi
 simulated time: it serves to learn the few numbers here, of a whole capture, and to see which call waited.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -211,14 +209,9 @@ def _split_waits(recording: Recording, waited: np.ndarray, own: np.ndarray, afte
 
 
 def _split_blocking(
-    recording: Recording,
-    is_blocking: np.ndarray,
-    previous_end: np.ndarray,
-    latency: np.ndarray,
-    gap: np.ndarray,
-    own: np.ndarray,
-    after: np.ndarray,
-) -> None:
+    recording: Recording, is_blocking: np.ndarray, previous_end: np.ndarray, latency: np.ndarray, gap: np.ndarray,
+    own: np.ndarray, after: np.ndarray,
+) -> None:  # fmt: skip
     """Split the calls that block for their own operation (in place) into host time before and after it.
 
     The host's share is the length of the call without that of the operation: what usually follows the operation

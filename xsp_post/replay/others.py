@@ -1,7 +1,5 @@
 """Waits of a host thread → what other threads and processes of the recording did in that time: for whom it waited."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

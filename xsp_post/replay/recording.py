@@ -1,15 +1,14 @@
 """Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.intervals import covered_before
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.replay.edges import EVENT_ORDER, WAITS
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
@@ -19,6 +18,9 @@ MOST_OPERATIONS = 200_000  # of a capture that is replayed as a whole
 PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execution
 # A copy of a few values: its time is that of any copy, and who makes it wants to know them.
 FEW_BYTES, SHORT_COPY_NS = 4096, 5_000
+_NUMBER = {kind: number if kind in WAITS else -1 for number, kind in enumerate(CALLS)}
+_ALLOCATES = "Free|[Aa]lloc|[Rr]egister|MemCreate"  # calls that take or free memory
+FAULT_NS = 50_000  # from the end of one migration of pages to the next: the same kernel waits for both
 CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
 
 
@@ -39,6 +41,7 @@ class Calls:
     end_ns: np.ndarray
     wait: np.ndarray  # index into `edges.WAITS`, −1: no waiting call
     stream_id: np.ndarray  # the stream a call waits for, −1 unknown
+    allocates: np.ndarray  # bool: takes or frees memory
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -60,6 +63,7 @@ class Operations:
     layer: np.ndarray  # layers.layer_index, −1 none
     kernel: np.ndarray  # kernels.kernel_id, −1 none
     is_read: np.ndarray  # 1: a copy of a few values to the host
+    migrated_ns: np.ndarray  # so long pages of unified memory moved while it ran
     name: pd.Categorical
 
     def __len__(self) -> int:
@@ -102,7 +106,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     if span is not None:
         edges, iterations = (frame[frame["start_ns"].between(*span)] for frame in (edges, iterations))
         iterations = iterations.reset_index(drop=True)
-    waits = edges[edges["kind"].isin(WAITS)]
+    waits = edges[edges["kind"].isin(CALLS)]
     processes = sorted({*rows["process_id"].tolist(), *waits["process_id"].tolist()})
     process_of = {one: number for number, one in enumerate(processes)}
     rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
@@ -112,12 +116,12 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
              ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id",
-              "is_read")}  # fmt: skip
+              "is_read", "migrated_ns")}  # fmt: skip
     operations = Operations(
         kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
         end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
         layer=taken["layer_index"], kernel=taken["kernel_id"],
-        is_read=taken["is_read"], name=name[order],
+        is_read=taken["is_read"], migrated_ns=taken["migrated_ns"], name=name[order],
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
@@ -174,6 +178,11 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     kernels = kernels.assign(kind=int(OperationKind.KERNEL), is_read=0)
     columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
     memory = _launched(results.frame("memory_operations", columns), capture_id, span)
+    moves = memory["direction"].astype(str).str.contains("unified", regex=False)  # no operations: faults of the kernels
+    pages = memory[moves].sort_values("start_ns")
+    begin, end = (pages[name].to_numpy(np.int64).copy() for name in ("start_ns", "end_ns"))
+    end[:-1] = np.where(begin[1:] - end[:-1] < FAULT_NS, np.maximum(begin[1:], end[:-1]), end[:-1])
+    memory = memory[~moves]
     is_read = memory["direction"].astype(object).eq("device to host") & are_few(memory)
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
     kind = memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64)
@@ -185,7 +194,8 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     whole = ["iteration_index", "layer_index", "process_id", "device_id", "stream_id", "launch_start_ns",
              "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
-    return rows.assign(**filled), _numbered(names)
+    beside = [covered_before(begin, end, filled[name].to_numpy()) for name in ("end_ns", "start_ns")]
+    return rows.assign(**filled, migrated_ns=beside[0] - beside[1]), _numbered(names)
 
 
 def are_few(copies: pd.DataFrame) -> pd.Series:
@@ -250,32 +260,34 @@ def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) 
     number = np.empty(len(order), np.int64)
     number[order] = np.cumsum(is_new) - 1
     unique = sorted_keys[:, is_new]
+    allocates = waits["call_name"].astype(str).str.contains(_ALLOCATES).to_numpy(bool)
     table = pd.DataFrame(
         {
             "process": np.concatenate([unique[0], waits["process_id"].map(process_of).to_numpy(np.int64)]),
             "thread_id": np.concatenate([unique[1], waits["thread_id"].to_numpy(np.int64)]),
             "start_ns": np.concatenate([unique[2], waits["start_ns"].to_numpy(np.int64)]),
             "end_ns": np.concatenate([unique[3], waits["end_ns"].to_numpy(np.int64)]),
-            "wait": np.concatenate(
-                [np.full(unique.shape[1], -1), waits["kind"].map(WAITS.index).to_numpy(np.int64)]
-            ).astype(np.int64),
+            "wait": np.concatenate([np.full(unique.shape[1], -1), waits["kind"].map(_NUMBER).to_numpy(np.int64)]),
+            "allocates": np.concatenate([np.zeros(unique.shape[1], bool), allocates]),
+            "is_launch": np.arange(unique.shape[1] + len(waits)) < unique.shape[1],
             "stream_id": np.concatenate([np.full(unique.shape[1], -1), waits["stream_id"].fillna(-1)]).astype(np.int64),
         }
     )
     table["thread"] = pd.factorize(table["process"] * (1 << 40) + table["thread_id"])[0]
     table["end_ns"] = np.maximum(table["end_ns"], table["start_ns"])
-    by_start = np.lexsort((table["wait"], table["start_ns"], table["process"]))
-    # a waiting call inside a launching one of its thread is part of that
+    by_start = np.lexsort((~table["is_launch"], -table["end_ns"], table["start_ns"], table["process"]))
+    # a call inside a launching or allocating one of its thread is part of that
     table = table.iloc[by_start]
-    latest = table["end_ns"].where(table["wait"] < 0, 0).groupby(table["thread"]).cummax()
-    keep = ((table["wait"] < 0) | (table["end_ns"] > latest)).to_numpy()
+    latest = table["end_ns"].where(table["is_launch"] | table["allocates"], 0).groupby(table["thread"]).cummax()
+    before = latest.groupby(table["thread"]).shift(fill_value=0)
+    keep = (table["is_launch"] | (table["end_ns"] > before)).to_numpy()
     position = np.full(len(table), -1, np.int64)
     position[by_start[keep]] = np.arange(int(keep.sum()))
     call_of_row = np.full(len(rows), -1, np.int64)
     call_of_row[launched] = position[number]
     table = table[keep]
     columns = {name: table[name].to_numpy() for name in 
-               ("process", "thread", "start_ns", "end_ns", "wait", "stream_id")}  # fmt: skip
+               ("process", "thread", "start_ns", "end_ns", "wait", "stream_id", "allocates")}  # fmt: skip
     return Calls(**columns), call_of_row
 
 

@@ -7,8 +7,6 @@ about √n equal chunks; all chunks are turned into their matrices side by side,
 these, and a second pass side by side gives the time of each step. The loops run over the length of a chunk.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Results → the tables of replays that a store keeps: the identity replay's error, and one critical path a capture."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

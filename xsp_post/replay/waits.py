@@ -4,8 +4,6 @@ Launches, streams and copies are in the tables ``kernels`` and ``memory_operatio
 that waited for the device (what for follows from the call's name) and the streams that waited for events.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
@@ -14,7 +12,7 @@ import pandas as pd
 
 from xsp_post.model.trace import SyncKind, Trace
 from xsp_post.model.tree import Tree
-from xsp_post.replay.edges import DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT, WAITS
+from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
@@ -25,11 +23,12 @@ _PATTERNS = (
     (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Free|FreeHost|HostFree|HostUnregister)$|^cuMemFree(?:Host)?(?:_v2)?$")),
     (STREAM_WAIT, re.compile(r"^(?:cuda|hip|cu)StreamSynchronize")),
     (EVENT_WAIT, re.compile(r"^(?:cuda|hip|cu)EventSynchronize")),
+    (ALLOCATION, re.compile(r"^(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)|^cuMem(?:Alloc|HostAlloc|Create)")),
 )
 
 
 def dependencies_frame(tree: Tree) -> pd.DataFrame:
-    """One row per host call that waits and per event that orders two streams (`COLUMNS`).
+    """One row per host call that waits or allocates and per event that orders two streams (`COLUMNS`).
 
     Ids are correlation ids of the process (NaN: none). Of a wait,
     ``from_id`` is the last operation launched before it in the process (on the stream, where that is known),
@@ -46,7 +45,7 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     codes, used = pd.factorize(launches["name_id"].to_numpy())
     names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
     waiting = [next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "") for name in names]
-    kinds = np.array([*(WAITS.index(kind) if kind else -1 for kind in waiting), -1])
+    kinds = np.array([*(CALLS.index(kind) if kind else -1 for kind in waiting), -1])
     rows = np.flatnonzero(kinds[codes] >= 0)
     stream = np.full(len(launches), -1, np.int64)
     waits = trace.synchronizations
@@ -62,7 +61,7 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     before[known] = launched.last_before(process[rows][known], stream[known], start[rows][known])
     after = launched.first_after(thread[rows], start[rows])
     return _frame(trace, {
-        "kind": np.array([*WAITS, ""], object)[kinds[codes[rows]]],
+        "kind": np.array([*CALLS, ""], object)[kinds[codes[rows]]],
         "from_id": launched.ids(before),
         "to_id": launched.ids(after),
         "stream_id": np.where(known, stream, np.nan),

@@ -1,7 +1,5 @@
 """Results + changes → what an execution would take: period, latency, their interval, and what limits it then."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -157,12 +155,9 @@ def _either(follows: Amount, stays: Amount) -> Amount:
 
 
 def _changed(
-    results: Results,
-    changes: Sequence[Change],
-    capture_id: int,
-    identity: Identity,
+    results: Results, changes: Sequence[Change], capture_id: int, identity: Identity,
     release_ns: np.ndarray | None = None,
-) -> _Changed:
+) -> _Changed:  # fmt: skip
     """The recording with all changes together, replayed. ``release_ns``: as in `Amounts`."""
     if identity.refusal:
         name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
@@ -188,12 +183,9 @@ def _device_span(identity: Identity, changed: _Changed) -> Amount | None:
 
 
 def _amounts(
-    recorded: pd.DataFrame,
-    simulated: pd.DataFrame,
-    after: pd.DataFrame,
-    error_ratio: float,
+    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float,
     least_ratio: float = LEAST_MARGIN_RATIO,
-) -> tuple[dict[str, Amount], float]:
+) -> tuple[dict[str, Amount], float]:  # fmt: skip
     """Latency and period: the measured median, times what the replay says of the change; and the measured spread."""
     spread = 0.0
     made: dict[str, Amount] = {}

@@ -1,7 +1,5 @@
 """Graphs of single captures → the core tables of all of them side by side, each made when it is asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

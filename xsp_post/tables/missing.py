@@ -1,11 +1,9 @@
 """A table without rows → one sentence on what must be recorded to fill it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import TABLES
 from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD, find
 
@@ -30,20 +28,20 @@ def why_empty(table: str, results: Results) -> str:
 
 def _has(need: str, results: Results) -> bool:
     if need in ("iterations", "layers", "kernels"):
-        return len(core_frame(results, need, ["capture_id"])) > 0
+        return len(frame_or_empty(results, need, ["capture_id"])) > 0
     if need == "batch":
-        return core_frame(results, "iterations", ["batch_size"])["batch_size"].nunique() > 1
+        return frame_or_empty(results, "iterations", ["batch_size"])["batch_size"].nunique() > 1
     if need == "counters":
         return has_work(results)
     if need == "allocation":
-        return bool((core_frame(results, "layers", ["allocated_bytes"])["allocated_bytes"] >= 0).any())
+        return bool((frame_or_empty(results, "layers", ["allocated_bytes"])["allocated_bytes"] >= 0).any())
     return False
 
 
 def has_work(results: Results) -> bool:
     """Whether counters, or sizes of operators or layers, say the work of anything."""
-    if len(core_frame(results, "kernel_metrics", ["kernel_id"])):
+    if len(frame_or_empty(results, "kernel_metrics", ["kernel_id"])):
         return True
-    if core_frame(results, "kernel_work", ["flop"])["flop"].notna().any():
+    if frame_or_empty(results, "kernel_work", ["flop"])["flop"].notna().any():
         return True
-    return bool(core_frame(results, "layers", ["analytic_flop"])["analytic_flop"].notna().any())
+    return bool(frame_or_empty(results, "layers", ["analytic_flop"])["analytic_flop"].notna().any())

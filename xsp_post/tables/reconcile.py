@@ -14,8 +14,6 @@ from a latency. Levels that took turns in one process are compared round by roun
 Layers are matched by (phase, path, call index), kernels by (phase, layer, launch order in it, name).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Frames in, frame out: A1…A15 and the paper's evaluation tables (paper, §III). `tables.catalogue` lists them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -5,8 +5,6 @@ time that each concerns. No remedy promises more than a replay of its ideal (`id
 those that spare what limits; the others follow by what they save.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass, replace
@@ -14,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
-from xsp_post.tables.analyses.limits import Limit
+from xsp_post.tables.analyses.limits import SERIAL, Limit
 from xsp_post.tables.analyses.remedies import REMEDIES
 
 MOST = 7
@@ -28,15 +26,12 @@ LEAST_OPERATIONS = 20  # fewer say nothing of what a program does again and agai
 LEAST_RATIO = 0.01
 # The ideal of a resource, where a remedy has none of its own.
 _IDEAL = {
-    "kernels": "kernels",
-    "communication": "communication; ranks",
-    "copies": "copy=overlap; copies",
-    "host": "host; launches",
-    "launches": "host; launches",
-    "synchronisation": "sync=none; copy=overlap",
-}
+    "kernels": "kernels", "communication": "communication; ranks", "copies": "copy=overlap; copies",
+    "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
+}  # fmt: skip
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
+MOST_TIMES = 3  # what spares the limit stands first, unless another remedy saves more than so many times as much
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
 
@@ -76,6 +71,8 @@ def why_none(results: Results, limit: Limit) -> str:
     """Why `advise` has nothing to say, as one sentence."""
     if limit.records_graph:
         return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
+    if limit.reason == SERIAL:
+        return "Nothing is advised: Nsight Compute ran the kernels one by one; its own sections advise on each."
     if (count := operation_count(results, limit)) < LEAST_OPERATIONS:
         return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
     least = format_ratio_percent(LEAST_RATIO)
@@ -98,8 +95,11 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said.sort(key=lambda one: (one.resource == "none", not one.is_limit, -one.expected_ns))
-        said[1:] = sorted(said[1:], key=lambda one: (one.resource == "none", -one.expected_ns))
+        said.sort(key=lambda one: (one.resource == "none", -one.expected_ns))
+        said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
+        most = max((one.expected_ns for one in said if one.resource != "none"), default=0)
+        first = [one for one in said if one.is_limit and MOST_TIMES * one.expected_ns >= most][:1]
+        said = first + [one for one in said if one not in first]
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
         last[:] = [(limit, [one.code for one in found], said[:MOST])]
@@ -129,14 +129,17 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     what = _TWO_SPACES.sub("", remedy.what.format(**words))
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
-        bound_of=one.whole or "the time", resource=remedy.resource,
+        bound_of=f"the {format_ns(whole / max(limit.device_count, 1))} {one.whole}" if one.whole else "the time",
+        resource=remedy.resource,
         is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=not one.is_open,
     )  # fmt: skip
-    identity = None if one.whole or remedy.resources & _ONCE else _replayable(results, limit)
+    has_none = one.whole or remedy.resources & _ONCE or remedy.ideal == "none"
+    identity = None if has_none else _replayable(results, limit)
     if identity is None:
         return advice
     factors = None if one.factors is None else _of_operations(identity, one)
-    texts = [] if factors is not None else list((remedy.ideal or change or _IDEAL[remedy.resource]).split("; "))
+    ideal = one.ideal or remedy.ideal or change or _IDEAL[remedy.resource]
+    texts = [] if factors is not None else ideal.split("; ")
     gain = ideal_gain(results, identity, limit.captures[0], texts, factors)
     if gain is None:
         return advice

@@ -1,7 +1,5 @@
 """Results and limit → what advice stands on: platforms, kernels, copies, causes and the ranges around them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,13 +13,15 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
+from xsp_post.replay.edges import WAITS
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
-from xsp_post.tables.analyses.limits import NOT_RECORDED, Limit, in_scope
+from xsp_post.tables.analyses.limits import UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import words_for
 
 # Nobody moves the code of these ranges.
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 _FRAMEWORK += "|^ProfilerStep"
+_LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
 NOTHING: Mapping[str, str] = {}
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
@@ -37,6 +37,7 @@ class Found:
     factors: pd.Series | None = None  # start of a kernel → the part of its time that stays, in the ideal
     whole_ns: int = 0  # what its share is of, where that is not the limit's time,
     whole: str = ""  # in words
+    ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
 
 
@@ -65,7 +66,7 @@ class Situation:
     def causes(self) -> pd.DataFrame:
         """The idle time of the limit's scope whose cause is known."""
         causes = in_scope(self.results, self.limit)
-        return causes[causes["detail"].ne(NOT_RECORDED) & causes["cause"].ne("unknown")].astype(
+        return causes[groups_of(causes).ne(UNKNOWN)].astype(
             {"cause": str, "call_name": str, "detail": str, "owner": str}
         )
 
@@ -95,13 +96,16 @@ class Situation:
         return self.causes[self.causes["path_id"].isin(numbers[hit]).to_numpy(bool)]
 
     def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
-        """Which rows of `causes` lie in ranges of a framework, in inferred ones, in none but the execution, or without
-        a frame in ranges that launch kernels: there is no place whose code could move."""
+        """Which rows of `causes` lie in ranges of a framework; or, where no piece is a tenth of an execution, in
+        inferred ones, in none but the execution, or without a frame in ranges that launch kernels: there is no place
+        whose code could move."""
         paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_count"])
         is_none, names = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL"), paths["name"]
-        of_framework = rows["owner"].str.contains(_FRAMEWORK) | rows["owner"].isin(names[is_none].astype(str))
+        is_none = rows["owner"].isin(names[is_none].astype(str))
         launches = rows["owner"].isin(names[paths["kernel_count"].gt(0)].astype(str)) & rows["call_name"].eq("")
-        return (of_framework | launches).to_numpy()
+        each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
+        is_short = rows["longest_ns"] < _LONG_PIECE_RATIO * each
+        return (rows["owner"].str.contains(_FRAMEWORK) | ((is_none | launches) & is_short)).to_numpy()
 
     @cached_property
     def execution_count(self) -> int:
@@ -165,7 +169,7 @@ class Situation:
         if not len(kernels):
             return 0
         low, high = kernels["launch_start_ns"].min(), kernels["launch_start_ns"].max()
-        mine = waits["capture_id"].isin(self.limit.captures) & waits["kind"].astype(str).ne("event_order")
+        mine = waits["capture_id"].isin(self.limit.captures) & waits["kind"].isin(WAITS)
         return int((mine & waits["start_ns"].between(low, high)).sum())
 
     @cached_property

@@ -1,7 +1,5 @@
 """Idle causes of a limit → the remedies that spare the host, its launches and its waiting (`RULES`)."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pandas as pd
@@ -24,8 +22,8 @@ _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
-_RECORDING = "all that was recorded"
-_WITH_LEAD_IN = "the time with what came before the first device work"
+_RECORDING = "that was recorded"
+_WITH_LEAD_IN = "with what came before the first device work"
 
 
 def _loader(situation: Situation) -> list[Found]:
@@ -68,7 +66,6 @@ def _launches(situation: Situation) -> list[Found]:
         return found
     mean = situation.window("kernel_ns") / count
     mine = situation.waited("launch_call", "launch_latency")
-    mine = mine[mine["detail"].ne(FIRST_LAUNCH)]
     in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     # who reads a value waits for it
@@ -79,7 +76,7 @@ def _launches(situation: Situation) -> list[Found]:
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
     host = host[~own & ~host.index.isin(situation.inside(LOADER).index)]
     causes = situation.causes
-    is_once = causes["cause"].isin(["profiler_overhead", "module_load"]) | causes["detail"].eq(FIRST_LAUNCH)
+    is_once = causes["cause"].isin(["profiler_overhead", "module_load", FIRST_LAUNCH])
     known = _sum(causes[~is_once])
     can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES:
@@ -88,10 +85,13 @@ def _launches(situation: Situation) -> list[Found]:
         found += situation.found("cuda-graphs", _sum(mine) + _sum(host), said)
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
-    if reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and known > MANY_RATIO * limit.window_ns:
+    decides = situation.window("copy_busy_ns") < situation.window("kernel_ns")  # else it fetches data
+    is_loop = reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and decides
+    if is_loop and known > MANY_RATIO * limit.window_ns:
         said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
                 f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
-        found += situation.found("batch-host-loop", known, said, words={"count": format_count(round(reads))})
+        in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
+        found += situation.found("batch-host-loop", known + in_loop, said, words={"count": format_count(round(reads))})
     if mean < SHORT_KERNEL_NS and limit.busy_ns < 0.5 * limit.window_ns and count >= LEAST_LAUNCHES:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
@@ -108,13 +108,23 @@ def _reads(situation: Situation) -> list[Found]:
     if not situation.is_torch:
         reads = situation.waited("copy_call") if values.mean() > 0.5 else rows.iloc[:0]
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
-    found = []
-    if (count := int(reads["piece_count"].sum())) >= 2:
-        said = f"The device waited {format_ns(_sum(reads))} in {format_count(count)} reads."
-        found = situation.found("item-in-step", _sum(reads), said, is_open=True)
-    if found:
-        rows = rows[~rows.index.isin(reads.index)]
-    return found + [replace(one, is_open=True) for one in _place_of(situation, "remove-synchronization", rows)]
+    # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call
+    gain, each = 2 * situation.limit.gain("synchronisation"), situation.execution_count
+    later = int(gain * situation.limit.window_ns) if situation.waits >= 2 * each else 0
+    count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
+    of_reads = later if values.sum() >= situation.waits / 2 else 0
+    if (spent := max(_sum(reads), of_reads)) and count >= 2:
+        said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
+        found = situation.found("item-in-step", spent, said, is_open=True)
+        rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
+    others = _place_of(situation, "remove-synchronization", rows)
+    if later > _sum(rows):
+        said = (
+            f"The host waited {format_count(situation.waits)} times, and launched late afterwards: {format_ns(later)}."
+        )
+        words = others[0].words if others else {"call": "calls that wait for the device", "place": "inside the loop"}
+        others = situation.found("remove-synchronization", later, said, words=words)
+    return found + [replace(one, is_open=True) for one in others]
 
 
 def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str) -> list[Found]:
@@ -179,9 +189,9 @@ def _profiler(situation: Situation) -> list[Found]:
 
 def _first_launches(situation: Situation) -> list[Found]:
     """Loading of code, before the first device work too."""
-    mine = situation.causes[situation.causes["detail"].eq(FIRST_LAUNCH)]
+    mine = situation.waited(FIRST_LAUNCH)
     before, row = lead_in(situation.results, situation.limit)
-    early = row.idle_ns if row is not None and row.detail == FIRST_LAUNCH else 0
+    early = row.idle_ns if row is not None and row.cause == FIRST_LAUNCH else 0
     count, spent = int(mine["piece_count"].sum()) + bool(early), _sum(mine) + early
     said = "A first launch loaded the code of its kernel" if count == 1 else (
         f"{format_count(count)} first launches loaded the code of their kernels")  # fmt: skip
@@ -196,7 +206,7 @@ def _before_device_work(situation: Situation) -> list[Found]:
     whole = situation.limit.window_ns + time
     if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or row.idle_ns < LEAST_BEFORE_RATIO * whole:
         return []
-    if row.detail == FIRST_LAUNCH or not (row.owner or row.call_name):
+    if row.cause == FIRST_LAUNCH or not (row.owner or row.call_name):
         return []
     said = f"The first execution began {format_ns(time)} before its first device work."
     words = {"place": row.call_name or row.owner, "time": format_ns(row.idle_ns)}

@@ -1,21 +1,22 @@
 """Kernels, copies and collectives of a limit → the remedies that spare them (`RULES`)."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.intervals import union_length
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD
 from xsp_post.names.number_types import without_tensor_cores
+from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 
 LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
 LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
+LEAST_STREAM_RATIO = 0.1  # of the kernel time on a stream that could run beside others
 LEAST_ATTENTIONS = 4  # as in a model of several layers
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
@@ -93,11 +94,11 @@ def _elementwise(situation: Situation) -> list[Found]:
     time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
     chain = np.cumsum(np.append(True, ~joined))
-    longest = pd.Series(time).groupby(chain).transform("max").to_numpy()
+    shortest = pd.Series(time).groupby(chain).transform("min").to_numpy()
     long = pd.Series(can).groupby(chain).transform("sum").to_numpy() > 1
-    # of each chain the time of its longest kernel stays, spread over all
+    # a fused chain reads its inputs and writes its output once: the time of its shortest kernel stays, spread over all
     total = pd.Series(time).groupby(chain).transform("sum").to_numpy()
-    stays = np.where(long, longest / np.maximum(total, 1), 1.0)
+    stays = np.where(long, shortest / np.maximum(total, 1), 1.0)
     count = int(pd.Series(chain[long]).nunique())
     said = (f"{format_count(int(long.sum()))} elementwise kernels, normalisations and reductions follow one another in "
             f"{format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
@@ -151,6 +152,24 @@ def _experts(situation: Situation) -> list[Found]:
     return situation.found("expert-imbalance", (each.max() - each.mean()) * len(each), said)
 
 
+def _orders(situation: Situation) -> list[Found]:
+    """Streams that events put in an order although nothing of one runs beside the other."""
+    rows = situation.kernels
+    rows = rows[~rows["family"].isin(["communication", "waiting"])]
+    spent = rows.groupby("stream")["duration_ns"].sum()
+    spent = spent[spent >= LEAST_STREAM_RATIO * spent.sum()]
+    rows = rows[rows["stream"].isin(spent.index)].sort_values("start_ns")
+    edges = frame_or_empty(situation.results, "dependencies", ["capture_id", "kind"])
+    mine = edges["capture_id"].isin(situation.limit.captures) & edges["kind"].eq(EVENT_ORDER)
+    count, each = int(mine.sum()), situation.execution_count
+    covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
+    if len(spent) < 2 or count < 2 * each or covered < (1 - LEAST_SHAPE_RATIO) * spent.sum():
+        return []
+    said = (f"{format_count(count)} events order {len(spent)} streams whose kernels never run side by side: "
+            f"{format_ns(int(spent.sum() - spent.max()))} beside the busiest one.")  # fmt: skip
+    return situation.found("streams", float(spent.sum() - spent.max()), said, words={"place": ""}, ideal="orders")
+
+
 def _copies(situation: Situation) -> list[Found]:
     limit, copies = situation.limit, situation.copies
     pages = copies[copies["is_migration"]]
@@ -162,29 +181,31 @@ def _copies(situation: Situation) -> list[Found]:
     found = situation.found("prefetch", moved + waited, said, is_open=True)
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
-    alone = min(situation.window("copy_busy_ns"), int(time.sum()))
-    inside = copies["direction"].eq("device to device")
+    # beside kernels that only wait a copy hides nothing: what the replay says of copies counts, too
+    by_replay = int(2 * limit.gain("copies") * limit.window_ns) if "copies" in limit.limits else 0
+    alone = min(max(situation.window("copy_busy_ns"), by_replay), int(time.sum()))
+    inside, ideal = copies["direction"].eq("device to device"), ""
     if not alone + waited or copies.loc[~inside, "is_small"].mean() > 0.5:  # values that one side needs at once
         return found
     shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
-    said = f"Copies ran alone for {format_ns(alone)}"
+    said = f"Copies that no work hides take {format_ns(alone)}"
     said += f", and the device waited {format_ns(waited)} inside copy calls." if waited else "."
     if shares[0] > 0.5:
-        how = "Copy less inside the device, or on a stream of its own beside the kernels"
+        how = "Copy less inside the device, or on another stream than the kernels"
         said += f" {format_ratio_percent(shares[0])} of the copies' time is inside the device."
     elif shares[1] > 0.5 * time[~inside].sum():
         how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
+        ideal = "copy=overlap; copies"  # copies from pinned memory are faster: how fast is not known
     is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
     # what the copies can run beside: kernels, graphs, and the time in which the device waits
     rest = situation.window("kernel_ns") + situation.window("graph_busy_ns") + limit.window_ns - limit.busy_ns
     if alone > rest:
         less = f"{said} All else takes {format_ns(rest)}: behind it no more can be hidden."
         found += situation.found("copy-less", alone, less)
-    return found + situation.found(
-        "overlap-copies", min(alone + waited, rest), said, words={"how": how}, is_open=is_open
-    )
+    spent = alone + waited if ideal else min(alone + waited, rest)
+    return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal)
 
 
 def _collectives(situation: Situation) -> list[Found]:
@@ -198,7 +219,10 @@ def _collectives(situation: Situation) -> list[Found]:
     if len(late) == 1 and lost >= 0.5 * talked:
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
         found = situation.found(
-            "late-rank", min(lost, alone), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"}
+            "late-rank",
+            float(ranks["waiting_ns"].max()) * max(situation.limit.device_count, 1),
+            said,
+            words={"rank": f"rank {int(late['rank'].iloc[0])}"},
         )
         alone = max(int(alone - lost), 0)
     sums = situation.kernels["name"].astype(str).str.contains("(?i)all_?reduce|reduce_?scatter").any()
@@ -209,5 +233,5 @@ def _collectives(situation: Situation) -> list[Found]:
 
 
 RULES = (
-    _tensor_cores, _attention, _elementwise, _layouts, _launch_shape, _experts, _copies, _collectives,
+    _tensor_cores, _attention, _elementwise, _layouts, _launch_shape, _experts, _orders, _copies, _collectives,
 )  # fmt: skip

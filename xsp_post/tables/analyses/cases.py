@@ -5,8 +5,6 @@ profilers below the model (M), its layer latencies from M/L, its kernels from M/
 the next deeper one stands in, and `cases` says so. A single ingested capture serves all three.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +12,7 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import IntArray, dense, lookup, text_codes
 
 ROLES = ("model", "layer", "kernel")
@@ -80,7 +78,7 @@ class Cases:
 
 def find_cases(results: Results) -> Cases:
     """Sort the captures of a workload into cases and choose each role's captures."""
-    captures = core_frame(
+    captures = frame_or_empty(
         results, "captures", ["capture_id", "level", "workload_name", "framework", "gpu_name", "batch_size", "busy_ns"]
     )
     with_rows = {"layer": _captures_in(results, "layers"), "kernel": _captures_in(results, "kernels")}
@@ -96,7 +94,7 @@ def find_cases(results: Results) -> Cases:
 
 def _ranks(results: Results) -> pd.DataFrame:
     """The processes with device work of captures that have several of them, or that are one rank each of a job."""
-    devices = core_frame(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
+    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
     used = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
     several = used.duplicated("capture_id", keep=False)
     # files of one job, each of which states its own rank
@@ -110,7 +108,7 @@ def _ranks(results: Results) -> pd.DataFrame:
 
 
 def _captures_in(results: Results, table: str) -> set[int]:
-    return set(pd.unique(core_frame(results, table, ["capture_id"])["capture_id"]).tolist())
+    return set(pd.unique(frame_or_empty(results, table, ["capture_id"])["capture_id"]).tolist())
 
 
 def _all_iterations(
@@ -119,7 +117,7 @@ def _all_iterations(
     """Recorded iterations, and one stand-in per capture, or rank of it, that has layers or kernels but no iteration.
     ``rank_code`` and ``rank_name`` say which rank each is of (0 and '' where there is one process only)."""
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup", *_TIMES]
-    recorded = core_frame(results, "iterations", columns)
+    recorded = frame_or_empty(results, "iterations", columns)
     recorded = recorded.assign(
         phase=recorded["phase"].astype("object"),
         is_warmup=recorded["is_warmup"].astype(bool),

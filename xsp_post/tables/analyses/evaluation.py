@@ -1,7 +1,5 @@
 """The paper's evaluation beside A1…A15: cases, summary, stages, roofs (paper, §IV)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -138,14 +136,9 @@ def roofs(inputs: Inputs) -> pd.DataFrame:
             if pipe in peaks.flop_per_s
         ]
     columns = (
-        "gpu_name",
-        "pipe",
-        "peak_flop_per_s",
-        "memory_bandwidth_bytes_per_s",
-        "ideal_intensity_flop_per_byte",
-        "origin",
-        "source",
-    )
+        "gpu_name", "pipe", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "ideal_intensity_flop_per_byte",
+        "origin", "source",
+    )  # fmt: skip
     frame = pd.DataFrame(rows, columns=list(columns))
     return shaped(
         "roofs", {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}

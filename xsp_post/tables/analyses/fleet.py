@@ -5,8 +5,6 @@ puts the contributions of all captures side by side. Both are pure functions of 
 sends tables of a few hundred rows about, never traces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -16,10 +14,10 @@ import pandas as pd
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, optimal_position
 from xsp_post.base.messages import INFO
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
 from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import families, normalise_kernel_name
-from xsp_post.tables.analyses.limits import find_limit
+from xsp_post.tables.analyses.limits import UNKNOWN, find_limit
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 CONTRIBUTED = ("fleet_cases", "fleet_families", "fleet_kernels")
@@ -30,6 +28,7 @@ _COUNTER_COLUMNS = (
     "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound",
 )  # fmt: skip
 _MEMORY = ("memory_peak_bytes", "memory_reserved_bytes")
+_SUMMED = ["kernel_count", "latency_ns"]
 _OF_BATCH = ("batch_size", "gpu_latency_ratio", *_COUNTER_COLUMNS, "convolution_latency_ratio", *_STAGES)
 
 
@@ -38,13 +37,25 @@ _OF_BATCH = ("batch_size", "gpu_latency_ratio", *_COUNTER_COLUMNS, "convolution_
 
 def summary_row(results: Results) -> dict[str, Any]:
     """What the table `fleet` says of one capture's results, beside names and files."""
-    captures = _frame(results, "captures")
-    deepest = _deepest(captures)
-    findings, balance = _frame(results, "findings"), _frame(results, "balance")
-    metrics = results.frame("kernel_metrics", ["kernel_id"]) if "kernel_metrics" in results.tables() else pd.DataFrame()
-    layers = _frame(results, "workload_summary")["layer_count"]
+    findings = frame_or_empty(results, "findings")
+    metrics = frame_or_empty(results, "kernel_metrics", ["kernel_id"])
+    layers = frame_or_empty(results, "workload_summary")["layer_count"]
     return {
+        **capture_row(results),
         "limit": find_limit(results).kind,
+        "layer_count": int(layers.max()) if len(layers) else -1,
+        **_memory(results),
+        "counter_count": int(metrics["kernel_id"].nunique()),
+        "finding_count": int((findings["severity"].astype(object) != INFO).sum()),
+    }
+
+
+def capture_row(results: Results) -> dict[str, Any]:
+    """The part of it that needs the core tables only; the rest unknown."""
+    deepest = _deepest(frame_or_empty(results, "captures"))
+    return {
+        "limit": UNKNOWN,
+        "layer_count": -1,
         "collector": str(deepest["collector"]),
         "level": str(deepest["level"]),
         "system_name": str(deepest["gpu_name"] or ""),
@@ -60,11 +71,7 @@ def summary_row(results: Results) -> dict[str, Any]:
         "duration_ns": int(deepest["duration_ns"]),
         "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
-        "layer_count": int(layers.max()) if len(layers) else -1,
-        **_memory(results),
-        "attributed_ratio": _attributed(balance, int(deepest["capture_id"])),
-        "counter_count": int(metrics["kernel_id"].nunique()) if len(metrics) else 0,
-        "finding_count": int((findings["severity"].astype(object) != INFO).sum()),
+        "attributed_ratio": _attributed(frame_or_empty(results, "balance"), int(deepest["capture_id"])),
     }
 
 
@@ -79,7 +86,7 @@ def _memory(results: Results) -> dict[str, float]:
 
 def workload_name(results: Results) -> str:
     """What the captures themselves call their workload, '' nothing."""
-    names = [str(name) for name in _frame(results, "captures")["workload_name"].tolist() if name]
+    names = [str(name) for name in frame_or_empty(results, "captures")["workload_name"].tolist() if name]
     return names[0] if names else ""
 
 
@@ -95,7 +102,7 @@ def _busy_per_gpu(results: Results, capture: pd.Series) -> int:
     """Busy time of the capture's GPU; of several GPUs the mean over them."""
     if capture["gpu_count"] < 2:
         return int(capture["busy_ns"])
-    devices = _frame(results, "devices")
+    devices = frame_or_empty(results, "devices")
     mine = devices[(devices["capture_id"] == capture["capture_id"]) & (devices["device_ns"] > 0)]
     return round(mine.drop_duplicates("gpu_index")["busy_ns"].mean())
 
@@ -118,38 +125,35 @@ def contribution(
     cases = _cases(results, workload, batch_size)
     cases.insert(0, "capture_name", capture_name)
     cases.insert(0, "capture_index", np.int64(capture_index))
-    named = cases.set_index("case_index", drop=False)[
-        ["capture_index", "capture_name", "case_index", *_WHO, "batch_size"]
-    ]
+    columns = ["capture_index", "capture_name", "case_index", *_WHO, "batch_size"]
+    named = cases.set_index("case_index", drop=False)[columns]
     kernels = _kernels(results, named)
-    by_family = kernels.groupby(["case_index", "family"], sort=True, as_index=False)[
-        ["kernel_count", "latency_ns"]
-    ].sum()
+    by_family = kernels.groupby(["case_index", "family"], sort=True, as_index=False)[_SUMMED].sum()
     total = by_family.groupby("case_index")["latency_ns"].transform("sum")
     by_family["latency_ratio"] = by_family["latency_ns"] / total.where(total > 0)
     by_family = by_family.sort_values(["case_index", "latency_ns"], ascending=[True, False], kind="stable")
     families_frame = named.reset_index(drop=True).merge(by_family, on="case_index", validate="one_to_many")
     return {
-        "fleet_cases": _shaped("fleet_cases", cases),
-        "fleet_families": _shaped("fleet_families", families_frame),
-        "fleet_kernels": _shaped("fleet_kernels", kernels),
+        "fleet_cases": typed("fleet_cases", cases),
+        "fleet_families": typed("fleet_families", families_frame),
+        "fleet_kernels": typed("fleet_kernels", kernels),
     }
 
 
 def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     """One row per case: model, kernels, layers and stages side by side."""
-    cases = _frame(results, "cases")[["case_index", "batch_size", "phase", "workload_name", "framework", "gpu_name"]]
-    frame = cases.rename(columns={"gpu_name": "system_name"})
+    columns = ["case_index", "batch_size", "phase", "workload_name", "framework", "gpu_name"]
+    frame = frame_or_empty(results, "cases", columns).rename(columns={"gpu_name": "system_name"})
     for column in ("workload_name", "framework", "system_name", "phase"):
         frame[column] = frame[column].astype(object).fillna("")
     frame["workload_name"] = frame["workload_name"].where(frame["workload_name"] != "", workload)
     frame["batch_size"] = frame["batch_size"].where(frame["batch_size"] > 0, batch_size).astype(np.int64)
-    model = _frame(results, "a01")[
+    model = frame_or_empty(results, "a01")[
         ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "interval_over", "sample_count"]
     ]
     kernel_columns = [c.name for c in TABLES["fleet_cases"].columns if c.name in _COUNTER_COLUMNS]
-    kernel = _frame(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]
-    summary = _frame(results, "workload_summary")[
+    kernel = frame_or_empty(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]
+    summary = frame_or_empty(results, "workload_summary")[
         [
             "case_index",
             "layer_count",
@@ -171,7 +175,7 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
 
 def _dominant_stages(results: Results) -> pd.DataFrame:
     """case_index and, per quantity, the third of the layers that dominates it ('' unknown)."""
-    stages = _frame(results, "stages")
+    stages = frame_or_empty(results, "stages")
     frame = pd.DataFrame({"case_index": stages["case_index"].drop_duplicates()})
     for column, quantity in _STAGES.items():
         chosen = stages[stages[f"is_dominant_{quantity}"].astype(bool)]
@@ -182,13 +186,11 @@ def _dominant_stages(results: Results) -> pd.DataFrame:
 
 def _kernels(results: Results, named: pd.DataFrame) -> pd.DataFrame:
     """Kernels by normalised name and case, with their family."""
-    rows = _frame(results, "a10")[["case_index", "name", "kernel_count", "latency_ns"]]
+    rows = frame_or_empty(results, "a10")[["case_index", "name", "kernel_count", "latency_ns"]]
     names = rows["name"].astype(object).to_numpy()
     # the family looks at the whole name: template arguments tell a reduction from a copy
     rows = rows.assign(name=normalise_kernel_name(names), family=families(names))
-    grouped = rows.groupby(["case_index", "name", "family"], sort=False, as_index=False)[
-        ["kernel_count", "latency_ns"]
-    ].sum()
+    grouped = rows.groupby(["case_index", "name", "family"], sort=False, as_index=False)[_SUMMED].sum()
     return named.reset_index(drop=True).merge(grouped, on="case_index", validate="one_to_many")
 
 
@@ -196,20 +198,15 @@ def _kernels(results: Results, named: pd.DataFrame) -> pd.DataFrame:
 
 
 def fleet_tables(
-    contributions: Sequence[Mapping[str, pd.DataFrame]],
-    *,
-    base_framework: str = "",
-    base_system: str = "",
-    optimal_policy: str = BATCH_POLICIES[0],
+    contributions: Sequence[Mapping[str, pd.DataFrame]], *, base_framework: str = "", base_system: str = ""
 ) -> dict[str, pd.DataFrame]:
     """All fleet tables from the contributions of the captures.
 
     ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
     first. A framework is recognised by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
-    ``optimal_policy``: as `batch_sizes.optimal_position`; a sweep may be spread over several captures.
     """
     parts = {name: _together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}
-    cases = with_optimal_batch(parts["fleet_cases"], optimal_policy)
+    cases = with_optimal_batch(parts["fleet_cases"])
     models = model_table(cases)
     return {
         **parts,
@@ -222,15 +219,14 @@ def fleet_tables(
     }
 
 
-def with_optimal_batch(cases: pd.DataFrame, policy: str = BATCH_POLICIES[0]) -> pd.DataFrame:
+def with_optimal_batch(cases: pd.DataFrame) -> pd.DataFrame:
     """``is_optimal`` decided over every sweep of the fleet: one workload, system, framework and phase."""
     cases = cases.copy()
     is_optimal = np.zeros(len(cases), dtype=bool)
     for _, rows in _sweeps(cases):
         best = _best_rows(rows)
-        chosen = optimal_position(
-            best["batch_size"].to_numpy(np.int64), best["throughput_inputs_per_s"].to_numpy(np.float64), policy
-        )
+        size, throughput = (best[c].to_numpy(np.float64) for c in ("batch_size", "throughput_inputs_per_s"))
+        chosen = optimal_position(size.astype(np.int64), throughput, BATCH_POLICIES[0])
         if chosen >= 0:
             is_optimal[best.index[chosen]] = True
     cases["is_optimal"] = is_optimal
@@ -269,7 +265,7 @@ def model_table(cases: pd.DataFrame) -> pd.DataFrame:
                 "batch_count": len(best),
             }
         )
-    return _shaped("fleet_models", pd.DataFrame(rows, columns=[c.name for c in TABLES["fleet_models"].columns]))
+    return typed("fleet_models", pd.DataFrame(rows, columns=[c.name for c in TABLES["fleet_models"].columns]))
 
 
 def _representative(group: pd.DataFrame, best: pd.DataFrame) -> pd.Series:
@@ -305,7 +301,7 @@ def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFr
         [*keys, "framework", "online_latency_ns", "max_throughput_inputs_per_s"]
     ]
     joined = several.merge(base, on=keys, suffixes=("", "_of_base"), validate="many_to_one")
-    return _shaped(
+    return typed(
         "fleet_frameworks",
         joined.assign(
             base_framework=joined["framework_of_base"],
@@ -338,7 +334,7 @@ def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = 
     joined = joined.merge(per_system, on=[*keys, "system_name"], how="left", validate="one_to_one")
     counts = ["unique_kernel_count", "own_kernel_count"]
     joined[counts] = joined[counts].fillna(0).astype(np.int64)
-    return _shaped(
+    return typed(
         "fleet_systems",
         joined.assign(
             base_system=base_name,
@@ -355,14 +351,12 @@ def kernel_set_table(kernels: pd.DataFrame) -> pd.DataFrame:
     known = known[known.groupby(keys)["system_name"].transform("nunique") > 1]
     # several captures of one workload on one system: the first speaks for the system
     known = known[known["capture_index"] == known.groupby([*keys, "system_name"])["capture_index"].transform("min")]
-    first = known.groupby([*keys, "system_name", "name"], sort=False, as_index=False)[
-        ["kernel_count", "latency_ns"]
-    ].sum()
+    first = known.groupby([*keys, "system_name", "name"], sort=False, as_index=False)[_SUMMED].sum()
     systems = first.groupby(keys)["system_name"].transform("nunique")
     having = first.groupby([*keys, "name"])["system_name"].transform("nunique")
     frame = first.assign(system_count=having, is_everywhere=having.eq(systems))
     order = [*keys, "system_count", "name", "system_name"]
-    return _shaped("fleet_kernel_sets", frame.sort_values(order, kind="stable"))
+    return typed("fleet_kernel_sets", frame.sort_values(order, kind="stable"))
 
 
 # -- frames -------------------------------------------------------------------------------------------------
@@ -373,36 +367,13 @@ def _most_common(values: pd.Series) -> str:
     return str(counts.index[int(np.argmax(counts.to_numpy()))])
 
 
-def _frame(results: Results, name: str) -> pd.DataFrame:
-    """A table, or one without rows but with all its columns where it is not there."""
-    if name in results.tables():
-        return results.frame(name)
-    return _together(name, [])
-
-
 def _together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    filled = [_shaped(name, part) for part in parts if len(part)]
-    return pd.concat(filled, ignore_index=True) if filled else _shaped(name, pd.DataFrame())
-
-
-def _shaped(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of a table's schema in order and dtype; texts as plain objects."""
-    columns = {}
-    for column in TABLES[name].columns:
-        missing: Any = {"str": "", "int64": -1, "float64": np.nan, "bool": False}[column.dtype]
-        values = frame[column.name] if column.name in frame else pd.Series([missing] * len(frame), index=frame.index)
-        if column.dtype == "str":
-            columns[column.name] = values.astype(object).fillna("").to_numpy()
-        else:
-            columns[column.name] = values.to_numpy().astype(column.dtype)
-    return pd.DataFrame(columns)
+    filled = [typed(name, part) for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else empty_table(name)
 
 
 def fleet_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
     """The table `fleet` from the rows of all captures, failed ones too; ``capture_index`` is their order."""
     frame = pd.DataFrame(list(rows))
     frame["capture_index"] = np.arange(len(frame), dtype=np.int64)
-    for column in TABLES["fleet"].columns:
-        if column.dtype == "int64" and column.name in frame:
-            frame[column.name] = frame[column.name].fillna(-1 if column.is_optional else 0)
-    return _shaped("fleet", frame)
+    return typed("fleet", frame)

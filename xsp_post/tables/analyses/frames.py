@@ -1,7 +1,5 @@
 """Small helpers on frames and arrays that every analysis uses."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -4,8 +4,6 @@ A workload is known by what it is (layers, batch size, phase, GPU), not by the n
 capture are times of one execution: the model's, its layers', its kernel families', and where the time went.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """The input of all analyses: cases, matched layers, matched kernels, roofs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -14,7 +12,7 @@ from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
 from xsp_post.model import options as user
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases, find_cases
 from xsp_post.tables.analyses.frames import IntArray, dense, divide, text_codes
 from xsp_post.tables.analyses.kernel_rows import KernelRows, kernel_rows
@@ -44,9 +42,12 @@ class Inputs:
         frame, layers = self.kernels.frame, self.layers.frame
         case = frame["case_index"].to_numpy(np.int64)
         self.layer_of_kernel = self.layers.rows_of(case, frame["layer_index"].to_numpy(np.int64))
-        self.by_layer = aggregate(
-            self.kernels.work, self.layer_of_kernel, len(layers), layers["case_index"].to_numpy(np.int64)
-        )
+        parts = self.kernels.parts
+        row, ratio = parts["row"].to_numpy(), parts["ratio"].to_numpy()
+        of_part = self.layers.rows_of(case[row], parts["layer_index"].to_numpy(np.int64))
+        work = self.kernels.work.take(row)
+        work = work if (ratio == 1).all() else work.times(ratio)
+        self.by_layer = aggregate(work, of_part, len(layers), layers["case_index"].to_numpy(np.int64))
         sums = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
         self.by_case = (self._with_unplaced(sums[0]), self._with_unplaced(sums[1]))
 
@@ -201,25 +202,14 @@ def prepare(results: Results, options: Options) -> Inputs:
     return inputs
 
 
+_OF_DEVICE = [
+    "capture_id", "device_id", "gpu_name", "sm_count", "clock_hz", "memory_bandwidth_bytes_per_s", "compute_capability",
+]  # fmt: skip
+
+
 def _peaks(results: Results, cases: Cases, options: Options) -> tuple[dict[int, Peaks | None], list[Finding]]:
     """The roofs of each case: of the device its kernels (else layers, else model) ran on."""
-    devices = (
-        core_frame(
-            results,
-            "devices",
-            [
-                "capture_id",
-                "device_id",
-                "gpu_name",
-                "sm_count",
-                "clock_hz",
-                "memory_bandwidth_bytes_per_s",
-                "compute_capability",
-            ],
-        )
-        .drop_duplicates("capture_id")
-        .set_index("capture_id")
-    )
+    devices = frame_or_empty(results, "devices", _OF_DEVICE).drop_duplicates("capture_id").set_index("capture_id")
     peaks: dict[int, Peaks | None] = {}
     unknown: dict[str, int] = {}
     for index, case in cases.frame.iterrows():  # a handful of rows

@@ -1,7 +1,5 @@
 """A11…A14: the tables that join layers and kernels (paper, Table I)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -179,18 +177,11 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     if "fp32" in covered.flop_by_pipe:
         by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
     work = Work(
-        covered.case,
-        choose(latency, covered.latency_ns),
-        choose(flop, covered.flop),
-        by_pipe,
-        choose(np.nan, covered.dram_read_bytes),
-        choose(np.nan, covered.dram_write_bytes),
-        choose(least, covered.dram_bytes),
-        choose(np.nan, covered.l2_bytes),
-        choose(np.nan, covered.occupancy_ratio),
-        choose(1.0, covered.coverage_ratio),
-        covered.conditions,
-    )
+        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop), by_pipe,
+        choose(np.nan, covered.dram_read_bytes), choose(np.nan, covered.dram_write_bytes),
+        choose(least, covered.dram_bytes), choose(np.nan, covered.l2_bytes), choose(np.nan, covered.occupancy_ratio),
+        choose(1.0, covered.coverage_ratio), covered.conditions,
+    )  # fmt: skip
     return work, is_analytic
 
 

@@ -6,8 +6,6 @@ ordinal in the layer"). Latencies are summarised over the measured iterations, c
 that has them, then A9…A15 add up these rows, so that all tables agree.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
@@ -19,49 +17,23 @@ from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.counters import INTEGER_ONLY
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
-from xsp_post.tables.analyses.frames import (
-    FloatArray,
-    IntArray,
-    dense,
-    lookup,
-    occurrence,
-    text_codes,
-)
+from xsp_post.tables.analyses.frames import FloatArray, IntArray, dense, lookup, occurrence, text_codes
 from xsp_post.tables.analyses.layer_rows import LayerRows
 from xsp_post.tables.analyses.options import Options
 from xsp_post.tables.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe
 from xsp_post.tables.analyses.shape_work import with_shapes
 
 _COLUMNS = [
-    "capture_id",
-    "kernel_id",
-    "iteration_index",
-    "process_id",
-    "layer_index",
-    "name",
-    "short_name",
-    "duration_ns",
-    "start_ns",
-    "launch_start_ns",
-    "queue_delay_ns",
-    "attribution",
-]
+    "capture_id", "kernel_id", "iteration_index", "process_id", "layer_index", "name", "short_name", "duration_ns",
+    "start_ns", "launch_start_ns", "queue_delay_ns", "attribution",
+]  # fmt: skip
 _FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
 _METRICS = (
-    "flop",
-    *_FLOP_PIPES,
-    "flop_tensor",
-    "dram_read_bytes",
-    "dram_write_bytes",
-    "dram_bytes",
-    "l2_bytes",
-    "occupancy_ratio",
-    "theoretical_occupancy_ratio",
-    "counted_duration_ns",
-    *CONDITIONS,
-)
+    "flop", *_FLOP_PIPES, "flop_tensor", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes",
+    "occupancy_ratio", "theoretical_occupancy_ratio", "counted_duration_ns", *CONDITIONS,
+)  # fmt: skip
 # Nsight Compute's own counters of tensor operations name the operand type, e.g. sm__ops_path_tensor_src_tf32_dst_fp32.
 _TENSOR_OPERANDS = re.compile(r"sm__ops_path_tensor_src_(?!int)\w+\.sum")
 
@@ -79,6 +51,8 @@ class KernelRows:
     phase     code of `shape_work.PHASES` of each row, 0 unknown
     total_ns  per case: kernel time of one execution, the trimmed mean of the executions' own sums
     layer_total_ns  the same per row of the layers' frame
+    parts     row of ``frame``, layer_index and ratio of its time: of a kernel of several modules (`kernel_shares`) a
+              row for each, of any other one
     unplaced_ns  per case: kernel time of one execution that no launch connects to it (in a capture of several, the
               average)
     """
@@ -92,6 +66,7 @@ class KernelRows:
     unplaced_ns: FloatArray
     total_ns: FloatArray
     layer_total_ns: FloatArray
+    parts: pd.DataFrame
 
     @property
     def has_counters(self) -> bool:
@@ -100,8 +75,8 @@ class KernelRows:
 
 def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Options) -> KernelRows:
     """Match every kernel of the kernel runs to a launch of its case's reference iteration."""
-    kernels = core_frame(results, "kernels", _COLUMNS)
-    metrics = core_frame(results, "kernel_metrics", ["kernel_id", "metric_name", "value", "source"])
+    kernels = frame_or_empty(results, "kernels", _COLUMNS)
+    metrics = frame_or_empty(results, "kernel_metrics", ["kernel_id", "metric_name", "value", "source"])
     iterations = cases.iterations
     row = cases.rows_of(*(_ints(kernels, name) for name in ("capture_id", "iteration_index", "process_id")))
     findings = _outside(row, cases, kernels)
@@ -132,11 +107,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
         findings += _unmatched(launch, is_measured, case[at], cases, kernels)
     duration = kernels["duration_ns"].to_numpy(np.float64)
     summary = summarise_repeats(
-        duration,
-        np.where(is_measured, launch, -1),
-        _ints(kernels, "capture_id"),
-        len(at),
-        options.trim_ratio,
+        duration, np.where(is_measured, launch, -1), _ints(kernels, "capture_id"), len(at), options.trim_ratio
     )
     work, source, theoretical = _counters(metrics, kernels, launch, at, case, name, names, summary, options)
     work.case = case[at]
@@ -165,19 +136,31 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     )
     parts = (case[is_measured], row[is_measured], duration[is_measured])
     total = trimmed_totals(parts[2], *parts[:2], len(cases), options.trim_ratio)
+    shared = _parts(results, frame, layers, row[at])
     of_layer = layers.rows_of(parts[0], layer[is_measured])
+    if len(shared) > len(frame):
+        measured = pd.DataFrame(dict(zip(("case", "execution", "duration"), parts))).assign(row=launch[is_measured])
+        measured = measured.merge(shared, on="row")
+        of_layer = layers.rows_of(_ints(measured, "case"), _ints(measured, "layer_index"))
+        parts = (parts[0], _ints(measured, "execution"), (measured["duration"] * measured["ratio"]).to_numpy())
     layer_total = trimmed_totals(parts[2], of_layer, parts[1], len(layers.frame), options.trim_ratio)
     return KernelRows(
-        frame,
-        summary,
-        shapes.work,
-        findings,
-        shapes.is_analytic,
-        shapes.phase,
-        unplaced,
-        total,
-        layer_total,
+        frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced, total, layer_total, shared
     )
+
+
+def _parts(results: Results, frame: pd.DataFrame, layers: LayerRows, execution: IntArray) -> pd.DataFrame:
+    """`KernelRows.parts` of its frame; execution: row of the cases' iterations of each of its kernels."""
+    whole = frame[["kernel_id", "layer_index"]].assign(row=np.arange(len(frame)), ratio=1.0)
+    known = frame_or_empty(results, "kernel_shares", ["kernel_id", "layer_index", "operation_count"])
+    if not len(known):
+        return whole
+    count = known.groupby("kernel_id")["operation_count"].transform("sum")
+    known = known.assign(ratio=known["operation_count"] / count).merge(whole[["kernel_id", "row"]], on="kernel_id")
+    index = layers.index_of(execution[known["row"]], _ints(known, "layer_index"))
+    known = known.assign(layer_index=np.where(known["layer_index"] < 0, -1, index))
+    rest = whole[~whole["kernel_id"].isin(known["kernel_id"])]
+    return pd.concat([rest, known[list(whole)]]).sort_values("row", kind="stable", ignore_index=True)
 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:
@@ -260,16 +243,9 @@ def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArr
 
 
 def _counters(
-    metrics: pd.DataFrame,
-    kernels: pd.DataFrame,
-    launch: IntArray,
-    at: IntArray,
-    case: IntArray,
-    name: IntArray,
-    names: pd.Index,
-    summary: pd.DataFrame,
-    options: Options,
-) -> tuple[Work, pd.Categorical, FloatArray]:
+    metrics: pd.DataFrame, kernels: pd.DataFrame, launch: IntArray, at: IntArray, case: IntArray, name: IntArray,
+    names: pd.Index, summary: pd.DataFrame, options: Options,
+) -> tuple[Work, pd.Categorical, FloatArray]:  # fmt: skip
     """The counters of each launch as `Work`, the name of its flop metric, and its theoretical occupancy."""
     count = len(at)
     unknown = np.full(count, np.nan)
@@ -293,18 +269,9 @@ def _counters(
     moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
     covered = ~(np.isnan(total) | np.isnan(moved))
     work = Work(
-        case[at],
-        latency,
-        total,
-        by_pipe,
-        value["dram_read_bytes"],
-        value["dram_write_bytes"],
-        moved,
-        value["l2_bytes"],
-        value["occupancy_ratio"],
-        covered.astype(np.float64),
-        _conditions(value, latency),
-    )
+        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], moved,
+        value["l2_bytes"], value["occupancy_ratio"], covered.astype(np.float64), _conditions(value, latency),
+    )  # fmt: skip
     metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
     codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
     texts = texts.append(pd.Index([""])) if "" not in texts else texts
@@ -338,11 +305,7 @@ def _conditions(value: dict[str, FloatArray], latency: FloatArray) -> dict[str, 
 
 
 def _per_launch(
-    metrics: pd.DataFrame,
-    kernel_id: IntArray,
-    launch: IntArray,
-    count: int,
-    trim_ratio: float,
+    metrics: pd.DataFrame, kernel_id: IntArray, launch: IntArray, count: int, trim_ratio: float
 ) -> tuple[dict[str, FloatArray], dict[str, tuple[IntArray, pd.Index]]]:
     """Each metric's value per launch (summarised over its executions), and the code of its source text."""
     code, metric_names = text_codes(metrics["metric_name"])

@@ -1,7 +1,5 @@
 """A8, A9 and A10: the tables made from kernels alone (paper, Table I)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -20,6 +18,10 @@ from xsp_post.tables.analyses.roofline import (
     intensity_columns,
 )
 
+_OF_KERNEL = (
+    "capture_id", "kernel_index", "kernel_id", "name", "short_name", "queue_delay_ns", "theoretical_occupancy_ratio",
+    "metric_source",
+)  # fmt: skip
 _ABOVE_ROOF_RATIO = 1.001  # what rounding of a peak explains is none
 
 
@@ -34,19 +36,7 @@ def a08(inputs: Inputs) -> pd.DataFrame:
         "a08",
         {
             **_case_and_layer(inputs, rows),
-            **{
-                name: chosen[name].array
-                for name in (
-                    "capture_id",
-                    "kernel_index",
-                    "kernel_id",
-                    "name",
-                    "short_name",
-                    "queue_delay_ns",
-                    "theoretical_occupancy_ratio",
-                    "metric_source",
-                )
-            },
+            **{name: chosen[name].array for name in _OF_KERNEL},
             "shape_text": _of_layer(inputs, rows, "shape_text"),
             "latency_ns": chosen["latency_ns"].to_numpy(),
             **statistics_columns(picked(inputs.kernels.summary, rows)),

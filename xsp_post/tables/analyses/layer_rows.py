@@ -5,8 +5,6 @@ measured iteration of the run that layer latencies are taken from (in XSP's scri
 reference).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,40 +13,15 @@ import pandas as pd
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
-from xsp_post.tables.analyses.frames import (
-    BoolArray,
-    FloatArray,
-    IntArray,
-    dense,
-    lookup,
-    picked,
-    text_codes,
-    texts_of,
-)
+from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, dense, lookup, picked, text_codes, texts_of
 
 _COLUMNS = [
-    "capture_id",
-    "iteration_index",
-    "process_id",
-    "layer_index",
-    "layer_path",
-    "layer_name",
-    "layer_type",
-    "call_index",
-    "call_count",
-    "shape_text",
-    "duration_ns",
-    "latency_ns",
-    "latency_source",
-    "kernel_ns",
-    "busy_ns",
-    "allocated_bytes",
-    "analytic_flop",
-    "analytic_bytes",
-    "is_inferred",
-]
+    "capture_id", "iteration_index", "process_id", "layer_index", "layer_path", "layer_name", "layer_type",
+    "call_index", "call_count", "shape_text", "duration_ns", "latency_ns", "latency_source", "kernel_ns", "busy_ns",
+    "allocated_bytes", "analytic_flop", "analytic_bytes", "is_inferred",
+]  # fmt: skip
 
 
 DEVICE_SOURCES = ("projection", "busy")  # latency_source of a layer whose latency is that of its device work
@@ -102,7 +75,7 @@ class LayerRows:
 
 def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     """Match and summarise the layers of every case. Frames in, one row per case and layer out."""
-    layers = core_frame(results, "layers", _COLUMNS)
+    layers = frame_or_empty(results, "layers", _COLUMNS)
     place = (layers[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index", "process_id"))
     iteration_row = cases.rows_of(*place)
     iterations = cases.iterations
@@ -153,17 +126,7 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     in_frame[ordered] = np.arange(len(ordered))
     shown = is_source & ~hidden[group] if len(group) else is_source
     samples = (in_frame[group[shown]], row[shown], layers["latency_ns"].to_numpy(np.float64)[shown])
-    return LayerRows(
-        frame,
-        summary,
-        findings,
-        samples,
-        trim_ratio,
-        keys,
-        named[position],
-        width,
-        is_own,
-    )
+    return LayerRows(frame, summary, findings, samples, trim_ratio, keys, named[position], width, is_own)
 
 
 def _is_host_among_device(frame: pd.DataFrame) -> BoolArray:
@@ -191,15 +154,9 @@ def _numbered(case: IntArray, own: IntArray, is_reference: BoolArray) -> IntArra
 
 
 def _frame(
-    layers: pd.DataFrame,
-    group: IntArray,
-    first: IntArray,
-    case: IntArray,
-    number: IntArray,
-    is_source: BoolArray,
-    is_kernel: BoolArray,
-    trim_ratio: float,
-) -> pd.DataFrame:
+    layers: pd.DataFrame, group: IntArray, first: IntArray, case: IntArray, number: IntArray, is_source: BoolArray,
+    is_kernel: BoolArray, trim_ratio: float,
+) -> pd.DataFrame:  # fmt: skip
     """One row per group: text of its first row, numbers summarised over its rows."""
 
     def text(name: str) -> pd.Categorical:

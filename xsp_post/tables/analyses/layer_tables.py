@@ -1,7 +1,5 @@
 """A2…A7: the tables made from layers alone (paper, Table I)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -5,8 +5,6 @@ limits is what the replay says (`replay.experiment`): the resource that saves mo
 half its own. Counters and counted work say of kernels whether arithmetic or memory limits them; names never do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,36 +29,25 @@ KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = 
 MIXED, BALANCED, SHAPE = "mixed", "balanced", "shape"
 KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "ranks": COMMUNICATION, "copies": COPY,
            "launches": LAUNCH, "loading": HOST, "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
-GROUP_OF_CAUSE = {
-    "launch_call": LAUNCH,
-    "launch_latency": LAUNCH,
-    "queued": SYNCHRONIZATION,
-    "synchronization": SYNCHRONIZATION,
-    "copy_call": COPY,
-    "allocation": HOST,
-    "module_load": HOST,
-    "os_call": HOST,
-    "descheduled": HOST,
-    "host_code": HOST,
-    "thread_wait": HOST,
-    "sleep": HOST,
-    "input_output": HOST,
-    "page_migration": COPY,
-    "graph_launch": LAUNCH,
-    "communication": COMMUNICATION,
-    "profiler_overhead": PROFILER,
-    "unknown": UNKNOWN,
+_CAUSES = {
+    LAUNCH: "launch_call launch_latency graph_launch",
+    SYNCHRONIZATION: "queued synchronization",
+    COPY: "copy_call page_migration",
+    HOST: "allocation module_load os_call descheduled host_code thread_wait sleep input_output first_launch",
+    COMMUNICATION: "communication",
+    PROFILER: "profiler_overhead",
+    UNKNOWN: "unknown not_recorded",
 }
-NOT_RECORDED = "something that was not recorded"
-FIRST_LAUNCH = "first launch of its kernel: its code was loaded"
+GROUP_OF_CAUSE = {cause: group for group, causes in _CAUSES.items() for cause in causes.split()}
+FIRST_LAUNCH = "first_launch"
 # Scopes in the order in which they are believed.
 SCOPES = ("execution", "warm-up", "outside")
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
 # Why nothing is said.
-NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE = (
-    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown", "too-little",
+NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE, SERIAL = (
+    "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown", "too-little", "serial",
 )  # fmt: skip
 
 
@@ -137,11 +124,15 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
     if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
-    counts = frame_or_empty(results, "captures", ["capture_id", *_COUNTS])
+    counts = frame_or_empty(results, "captures", ["capture_id", "collector", *_COUNTS])
+    if len(counts) and counts.loc[counts["capture_id"].isin(of), "collector"].astype(str).eq("ncu").all():
+        serial = replace(base, limits=("kernels",), reason=SERIAL)
+        kind = _kernels_are(serial, results)
+        return replace(serial, kind=UNKNOWN if kind == KERNEL else kind)
     count = counts.loc[counts["capture_id"].isin(of), _COUNTS].to_numpy().sum()
     # a graph whose kernels were not recorded stands for many
     if len(counts) and count < LEAST_OPERATIONS and not sums["graph_busy_ns"]:
-        return replace(base, reason=TOO_LITTLE, facts={"count": int(count)})
+        return replace(base, reason=TOO_LITTLE, facts={"count": int(count), "plural": "s" * int(count != 1)})
     if base.known_ns < LEAST_KNOWN_RATIO * total:
         return replace(base, reason=TIME_UNKNOWN)
     if groups.get(PROFILER, 0) > total / 2:
@@ -213,18 +204,14 @@ def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
         COMMUNICATION: int(windows["communication_ns"].sum()),
         COPY: int(windows["copy_busy_ns"].sum()),
     }
-    by_cause = summed(causes, ["cause", "detail"], {"idle_ns": "sum"})
-    for group, time in by_cause.groupby(groups_of(by_cause), sort=False)["idle_ns"].sum().items():
+    for group, time in causes.groupby(groups_of(causes))["idle_ns"].sum().items():
         result[str(group)] = result.get(str(group), 0) + int(time)
     return result
 
 
 def groups_of(causes: pd.DataFrame) -> pd.Series:
-    """The group of every cause. A launch that loaded code is work of the host; who waited for what was not recorded
-    is not known."""
-    detail = causes["detail"]
-    group = causes["cause"].astype(object).map(GROUP_OF_CAUSE)
-    return group.mask(detail.eq(FIRST_LAUNCH), HOST).mask(detail.eq(NOT_RECORDED), UNKNOWN)
+    """The group of every cause; an edited store may name no cause."""
+    return causes["cause"].astype(str).map(GROUP_OF_CAUSE).fillna(UNKNOWN)
 
 
 def _kernels_are(limit: Limit, results: Results) -> str:
@@ -272,10 +259,7 @@ class CauseRow:
 
     @property
     def group(self) -> str:
-        if self.detail == FIRST_LAUNCH:
-            return HOST
-        # an edited store may name no cause
-        return UNKNOWN if self.detail == NOT_RECORDED else GROUP_OF_CAUSE.get(self.cause, UNKNOWN)
+        return GROUP_OF_CAUSE.get(self.cause, UNKNOWN)  # an edited store may name no cause
 
 
 def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str = "") -> list[CauseRow]:
@@ -288,7 +272,7 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     keys = ["cause", "call_name", "detail", "owner", *(["layer_path"] if layer else [])]
     amounts = {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"}
     found = summed(causes, keys, amounts)
-    if found["detail"].eq(FIRST_LAUNCH).any():
+    if found["cause"].eq(FIRST_LAUNCH).any():
         found = summed(found.assign(owner=_with_others(found)), keys, amounts)
     found = found.nlargest(count, "idle_ns")
     # of one device, as the verdict: the mean
@@ -322,11 +306,11 @@ def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow |
 
 def _with_others(causes: pd.DataFrame) -> pd.Series:
     """Owners; of launches that loaded code, which happen wherever a kernel is first met, one for all."""
-    loads = causes["detail"].eq(FIRST_LAUNCH)
+    loads = causes["cause"].eq(FIRST_LAUNCH)
     by_owner = causes[loads].groupby("owner", sort=False, observed=True)["idle_ns"].sum()
-    owners = by_owner.sort_values(ascending=False).index
+    owners = [owner for owner in by_owner.sort_values(ascending=False).index if owner]  # '': code in no range
     others = f" and {len(owners) - 1} more" if len(owners) > 1 else ""
-    return causes["owner"].astype(object).mask(loads, f"{owners[0] or 'code outside every range'}{others}")
+    return causes["owner"].astype(object).mask(loads, f"{owners[0]}{others}" if owners else "")
 
 
 def in_scope(results: Results, limit: Limit) -> pd.DataFrame:

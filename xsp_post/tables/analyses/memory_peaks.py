@@ -1,7 +1,5 @@
 """The tables about memory → the device that stands for a capture: the one with the highest peak."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty

@@ -1,7 +1,5 @@
 """A1, A15 and the evaluation tables over batch sizes (paper, §III and §IV)."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

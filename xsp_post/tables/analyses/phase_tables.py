@@ -1,7 +1,5 @@
 """Forward, backward and optimizer of a training step apart, per layer and model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

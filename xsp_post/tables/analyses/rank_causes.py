@@ -5,8 +5,6 @@ that of the others (their median). The own time is split into kernels by name an
 with single ranks, and idle time by cause. What exceeds the others sums to the lateness.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -36,23 +34,25 @@ _LOCK = re.compile(
     r"^(?:pthread_(?:mutex|cond|rwlock|join)|sem_|futex|p?poll|epoll|select|u?sleep|nanosleep|clock_nano)"
 )
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
+_EQUAL = 0.02  # difference of a number of launches that the ends of the recording explain
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
 
 def rank_work(
     kernels: pd.DataFrame, transfers: pd.DataFrame, meetings: pd.DataFrame, copies: pd.DataFrame, idle: pd.DataFrame
 ) -> pd.DataFrame:
-    """What one rank did between its first and last collective (``meetings``): kind, name, detail, count, own_ns.
+    """What one rank did from the end of its first collective (``meetings``) to that of its last: kind, name, detail,
+    count, own_ns.
 
-    All frames have start_ns and end_ns but ``idle``, rows of `idle_causes`; ``transfers`` are
-    rows of `collectives`. ``own_ns`` sums to the time outside the
-    collectives: what runs at the same time counts once, first as kernel, then as copy, then as transfer.
+    All frames have start_ns and end_ns but ``idle``, rows of `idle_causes`; ``transfers`` are rows of `collectives`.
+    ``own_ns`` sums to the time in which no collective is alone: what runs at the same time counts once, first as
+    kernel, then as copy, then as transfer. A collective that work hides is no pause of the work.
     """
     if len(meetings) < 2:
         return pd.DataFrame(columns=WORK_COLUMNS[3:])
-    begin, end = int(meetings["start_ns"].min()), int(meetings["end_ns"].max())
-    before = _length([meetings], begin, end)
-    parts, shown = [], [meetings]
+    begin, end, before = int(meetings["end_ns"].min()), int(meetings["end_ns"].max()), 0
+    parts: list[pd.DataFrame] = []
+    shown: list[pd.DataFrame] = []
     for kind, rows in ((KERNEL, kernels), (COPY, copies), (TRANSFER, transfers)):
         shown.append(rows)
         covered = _length(shown, begin, end)
@@ -64,7 +64,8 @@ def rank_work(
     call = call.where(call != "", idle["cause"].astype(str).str.replace("_", " "))
     detail = call.str.cat(idle["owner"].astype(str), " in ")
     waits = pd.DataFrame({"kind": IDLE, "name": groups, "detail": detail, "own_ns": idle["idle_ns"].astype(float)})
-    parts.append(_shared(waits, end - begin - before))
+    alone = _length([*shown, meetings], begin, end) - before
+    parts.append(_shared(waits, end - begin - before - alone))
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
 
 
@@ -142,6 +143,8 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
     same = is_kernel & (mine[1] > 0) & (usual[1] > 0)
     slower = np.where(same, (mine[2] - usual[2]) * np.minimum(mine[1], usual[1]), 0.0)
+    equal = np.abs(mine[1] - usual[1]) <= _EQUAL * usual[1]  # as many launches: none is more, whichever takes longer
+    slower = np.where(same & equal, excess, slower)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
     kind = what["name"].map(_OF_IDLE).where(what["kind"].eq(IDLE), what["kind"].map({COPY: COPIES, TRANSFER: WAIT}))

@@ -1,12 +1,9 @@
 """Results of one job → ``rank_layers``, each layer over the ranks of a job: median, slowest rank, spread."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.results import empty_table
-from xsp_post.tables.analyses.frames import shaped
+from xsp_post.model.results import empty_table, typed
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.layer_tables import measured_layers
 
@@ -35,13 +32,5 @@ def rank_layers(inputs: Inputs) -> pd.DataFrame:
     first = groups[["layer_index", "layer_name", "layer_type"]].first()
     table = table.join(first).join(slowest["rank_name"]).reset_index().sort_values("layer_index", kind="stable")
     spread = (table["max_latency_ns"] - table["min_latency_ns"]) / table["median_latency_ns"].where(lambda v: v > 0)
-    return shaped(
-        "rank_layers",
-        {
-            **{c: table[c].to_numpy() for c in (*_SAME, "layer_index", "layer_name", "layer_type", "rank_count",
-                                                "median_latency_ns", "min_latency_ns")},
-            "slowest_latency_ns": table["max_latency_ns"].to_numpy(),
-            "slowest_rank_name": table["rank_name"].to_numpy(object),
-            "spread_ratio": spread.to_numpy(float),
-        },
-    )  # fmt: skip
+    named = {"max_latency_ns": "slowest_latency_ns", "rank_name": "slowest_rank_name"}
+    return typed("rank_layers", table.assign(spread_ratio=spread).rename(columns=named))

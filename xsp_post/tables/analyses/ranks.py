@@ -5,8 +5,6 @@ A rank is a device of a process; its captures are one file with several processe
 agree between files: a collective ends for all its ranks together (`replay.collectives`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,21 +14,24 @@ import pandas as pd
 from xsp_post.arrays.intervals import union_length
 from xsp_post.arrays.statistics import t_quantiles
 from xsp_post.base.text_safety import shown
-from xsp_post.model.results import Results, core_frame, empty_table, typed
-from xsp_post.model.schemas import TABLES, column_names
+from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
+from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
 from xsp_post.tables.analyses.rank_causes import WHO
+from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
+TABLES_OF_RANKS = ("ranks", "rank_groups", "rank_chain", "rank_steps")
 COMMUNICATION, PIPELINE = "communication", "pipeline"
 STRAGGLER_EXCESS_RATIO = 0.05  # more compute than the others, where no collective was matched
 _LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of the ranks is late by chance
+_FAR = 5.0  # times the usual distance: the last rank comes far behind
 _PARTS = 12  # of the recording, each of some steps
-_OF_ITSELF = 0.25  # of a rank's late arrivals, by its own time: else it waited for others itself
+_OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _POINT_TO_POINT = "send_recv"
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
@@ -49,57 +50,61 @@ def rank_contribution(
     """What one capture knows of its ranks, small enough to travel.
 
     ``ranks``: a row per device of a process (schemas: ranks) with what needs no other rank filled in; ``rank``
-    is the one the file's name states (−1 none). ``rank_collectives``: its rows of `collectives`, still without other
-    ranks. ``rank_work``: what it did between them.
+    is what the file's name states (−1 none), where the capture itself says none. ``rank_collectives``: its rows of
+    `collectives`, still without other ranks. ``rank_work``: what it did between them.
     """
     rows, work = [], []
     capture_id = _deepest_capture(results) if capture_id is None else capture_id
-    calls = core_frame(results, "collectives", ["capture_id", *_CALLS])
-    calls = calls[calls["capture_id"] == capture_id].drop(columns="capture_id").assign(capture_name=capture_name)
-    for process, device, kernels, copies, idle in _split(results, capture_id):
+    calls = frame_or_empty(results, "collectives", ["capture_id", *_CALLS])
+    calls = calls[calls["capture_id"] == capture_id].drop(columns="capture_id")
+    calls = calls.assign(capture_name=capture_name, step_index=-1)
+    steps = frame_or_empty(results, "iterations", ["capture_id", "process_id", "start_ns"])
+    steps = steps[steps["capture_id"] == capture_id]
+    for process, device, stated, kernels, copies, idle in _split(results, capture_id):
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
         mine = calls[(calls["process_id"] == process) & (calls["device_id"] == device)]
+        begun = np.sort(steps.loc[steps["process_id"] == process, "start_ns"].to_numpy())
+        calls.loc[mine.index, "step_index"] = np.searchsorted(begun, mine["start_ns"], side="right") - 1
         is_transfer = mine["kind"].astype(object) == _POINT_TO_POINT
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
         own = rank_causes.rank_work(kernels.drop(index=talking.index), mine[is_transfer], mine[~is_transfer],
                                     copies, idle)  # fmt: skip
         work.append(own.assign(**dict(zip(WHO, (capture_name, process, device)))))
         row = _row(process, device, kernels, talking, copies, mine)
-        rows.append(row | {"capture_name": capture_name, "rank": rank})
-    columns = [c.name for c in TABLES["ranks"].columns]
+        rows.append(row | {"capture_name": capture_name, "rank": rank if stated < 0 else stated})
     return {
-        "ranks": typed("ranks", pd.DataFrame(rows, columns=columns)),
+        "ranks": typed("ranks", pd.DataFrame(rows)),
         "rank_collectives": calls,
         "rank_work": pd.concat(work, ignore_index=True) if work else pd.DataFrame(columns=rank_causes.WORK_COLUMNS),
     }
 
 
 def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
-    """(process, device, kernels, copies, idle causes) of a capture."""
-    kernels = core_frame(results, "kernels", [*_PLACE, "kernel_id", "name", *_GRID])
+    """(process, device, rank, kernels, copies, idle causes) of a capture."""
+    kernels = frame_or_empty(results, "kernels", [*_PLACE, "kernel_id", "name", *_GRID])
     kernels = kernels[kernels["capture_id"] == capture_id]
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
-        work = core_frame(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
+        work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
         kernels = kernels.drop(columns=_GRID[:2]).merge(work, on="kernel_id", how="left", validate="many_to_one")
         sizes = {side: kernels[name].map("{:.2g}".format) for side, name in zip(_GRID, ("flop", "read_bytes"))}
         kernels = kernels.assign(**sizes)
-    copies = core_frame(results, "memory_operations", [*_PLACE, "kind", "direction"])
+    copies = frame_or_empty(results, "memory_operations", [*_PLACE, "kind", "direction"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
     kernels = kernels.assign(is_communication=is_of_family(kernels["name"], COMMUNICATION)).sort_values(
         "start_ns", kind="stable"
     )
-    idle = core_frame(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
+    idle = frame_or_empty(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
     idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "outside"])]
-    devices = core_frame(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index"])
-    devices = devices[devices["capture_id"] == capture_id]
-    gpus = dict(zip(zip(devices["process_id"], devices["device_id"]), devices["gpu_index"]))
+    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index", "rank"])
+    devices = devices[devices["capture_id"] == capture_id].fillna({"rank": -1}).astype({"rank": int})
+    known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
     for process, device in keys.itertuples(index=False):
         mine, copied = (
             rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies)
         )
-        gpu = gpus.get((process, device), device)
-        yield int(process), int(device), mine, copied, idle[idle["device_id"] == gpu]
+        gpu, stated = known.get((process, device), (device, -1))
+        yield int(process), int(device), stated, mine, copied, idle[idle["device_id"] == gpu]
 
 
 def _deepest_capture(results: Results) -> int:
@@ -110,12 +115,7 @@ def _deepest_capture(results: Results) -> int:
 
 
 def _row(
-    process: int,
-    device: int,
-    kernels: pd.DataFrame,
-    talking: pd.DataFrame,
-    copies: pd.DataFrame,
-    calls: pd.DataFrame,
+    process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame, copies: pd.DataFrame, calls: pd.DataFrame
 ) -> dict[str, object]:
     working = kernels[~kernels["is_communication"].to_numpy(bool)]
     communication, compute = _union(talking), _union(working)
@@ -141,11 +141,6 @@ def _row(
         "overlap_ratio": overlapped / communication if communication else float("nan"),
         "bubble_ns": covered - compute if len(stages) else float("nan"),
         "memory_ns": _union(copies),
-        "waiting_ns": float("nan"),
-        **dict(zip(rank_causes.LATE, (float("nan"), "", "", float("nan")))),
-        "last_count": -1,
-        "matched_count": -1,
-        "mesh": "",
     }
 
 
@@ -157,22 +152,15 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
     """``ranks`` and ``rank_groups`` of one job whose captures are all here: processes of one capture, or captures that
     each state a rank of their own. No rows where there is one rank, or where neither communication nor the captures
     say that it is a job."""
-    nothing = {name: empty_table(name) for name in ("ranks", "rank_groups")}
-    devices = core_frame(results, "devices", ["capture_id", "process_id", "device_id", "rank", "device_ns"])
+    nothing = {name: empty_table(name) for name in TABLES_OF_RANKS}
+    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "device_id", "rank", "device_ns"])
     devices = devices[devices["device_ns"] > 0]
     captures = results.frame("captures", ["capture_id", "source_name"])
     names = dict(zip(captures["capture_id"], captures["source_name"].astype(object)))
     chosen = list(pd.unique(devices["capture_id"])) if are_one_job(results) else [_deepest_capture(results)]
     if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
         return nothing  # one device: nothing to compare, and no pass over its kernels
-    parts = []
-    for capture_id in chosen:  # a handful of captures
-        part = rank_contribution(results, str(names.get(capture_id, "")), capture_id=capture_id)
-        keys = ["process_id", "device_id"]
-        known = devices[devices["capture_id"] == capture_id].drop_duplicates(keys)
-        ranks = part["ranks"].drop(columns="rank").merge(known[[*keys, "rank"]], on=keys, how="left", validate="1:1")
-        parts.append({**part, "ranks": ranks.fillna({"rank": -1})})
-    tables = rank_tables(parts)
+    tables = rank_tables([rank_contribution(results, str(names.get(one, "")), capture_id=one) for one in chosen])
     table = tables["ranks"]
     if len(table) < 2:
         return nothing
@@ -184,7 +172,7 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
 
 def are_one_job(results: Results) -> bool:
     """Whether several captures are the ranks of one job: each process with device work states a rank of its own."""
-    devices = core_frame(results, "devices", ["capture_id", "process_id", "rank", "device_ns"])
+    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "rank", "device_ns"])
     working = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
     stated = working["rank"]
     return working["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
@@ -192,8 +180,9 @@ def are_one_job(results: Results) -> bool:
 
 def rank_sentence(ranks: pd.DataFrame) -> str:
     """What is to be known of the ranks: communication, how much of it compute hides, who holds the others up."""
-    if ranks.empty:
-        return ""
+    jobs = ranks.groupby("job_name", sort=False) if len(ranks) else ()
+    if len(jobs) != 1:
+        return " ".join(f"{name}: {rank_sentence(part)}" for name, part in jobs)
     busy = ranks["busy_ns"].astype(float)
     said = f"{len(ranks)} ranks: busy {format_ns(busy.min())} … {format_ns(busy.max())}"
     communication, exposed = (float(ranks[c].median()) for c in ("communication_ns", "exposed_ns"))
@@ -213,6 +202,9 @@ def rank_sentence(ranks: pd.DataFrame) -> str:
     why = []
     if row["last_count"] > 0:
         why.append(f"the last to arrive in {row['last_count']} of {row['matched_count']} collectives")
+    chain = float(ranks["chain_ns"].sum()) if "chain_ns" in ranks else 0.0
+    if chain and row["chain_ns"] > 0:
+        why.append(f"{format_ratio_percent(row['chain_ns'] / chain)} of the chain that decides how long the job takes")
     if row["compute_excess_ratio"] > 0:
         why.append(f"{format_ratio_percent(row['compute_excess_ratio'])} more compute")
     if row.get("late_cause", "") not in ("", "unknown"):  # a store of before lacks it
@@ -231,7 +223,7 @@ def rank_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: s
     nothing ran on a device."""
     filled = [c["ranks"] for c in contributions if len(c["ranks"])]
     if not filled:
-        return {name: empty_table(name) for name in ("ranks", "rank_groups")}
+        return {name: empty_table(name) for name in TABLES_OF_RANKS}
     frame = pd.concat(filled, ignore_index=True)
     frame = frame.sort_values(["rank", "device_id", "process_id"], kind="stable").reset_index(drop=True)
     stated = frame["rank"]
@@ -248,18 +240,24 @@ def rank_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: s
     frame["lateness_ns"] = done.lateness_ns
     frame["is_straggler"] = _stragglers(frame, calls)
     frame = frame.assign(**done.causes(frame["is_straggler"].to_numpy(bool)))
-    return {"ranks": typed("ranks", frame), "rank_groups": _groups(calls, frame["rank"].to_numpy(), job_name)}
+    chain = rank_chain(calls, rank := frame["rank"].to_numpy(), job_name)
+    frame["chain_ns"] = frame["rank"].map(chain.groupby("rank")["own_ns"].sum()) if len(chain) else np.nan
+    frame["node_index"] = nodes_of(frame["device_id"].to_numpy())
+    tables = (typed("ranks", frame), _groups(calls, frame, job_name), chain, rank_steps(calls, rank, job_name))
+    return dict(zip(TABLES_OF_RANKS, tables))
 
 
 def _met(frame: pd.DataFrame, calls: list[pd.DataFrame]) -> pd.DataFrame:
     """The collectives of all ranks, matched, with ``position``: the row of ``frame`` that is their rank."""
     if len(frame) < 2 or not calls:
-        return pd.DataFrame({**{name: [] for name in column_names("collectives")}, "position": np.zeros(0, np.int64)})
+        return pd.DataFrame(
+            {**{name: [] for name in column_names("collectives")}, "position": np.zeros(0, np.int64), "step_index": []}
+        )
     rows = pd.concat(calls, ignore_index=True)
     rows = rows.merge(frame[WHO].assign(position=np.arange(len(frame))), on=WHO, validate="many_to_one")
     rows = rows.assign(capture_id=pd.factorize(rows["capture_name"])[0], is_last=False)
     blank = dict.fromkeys(set(column_names("collectives")) - set(rows), np.nan)
-    return across_ranks(rows.assign(**blank)).assign(position=rows["position"])
+    return across_ranks(rows.assign(**blank)).assign(position=rows["position"], step_index=rows["step_index"])
 
 
 def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
@@ -296,28 +294,47 @@ def _stragglers(frame: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
     part = (order[order > 0] - 1) // size
     of_parts = late.groupby([position, part]).sum().droplevel(1)  # of a step only some collectives may wait
     signed = np.sign(late) * late.abs().groupby(position).rank()
-    beyond = np.zeros(len(frame), bool)
+    chance = 2 * _BY_CHANCE / (3 * len(frame))
+    beyond = _too_often_last(met, len(frame)) > -np.log(chance / 2)  # one-sided
     # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
     for values, who in ((late, position), (of_parts, of_parts.index), (signed, position)):
         found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
-        chance = 2 * _BY_CHANCE / (3 * len(frame))
         least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
         beyond |= (found["mean"] > least).to_numpy()
-    sums = late.groupby(position).sum().reindex(range(len(frame))).to_numpy(np.float64)
-    is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"].to_numpy())
-    return is_late & ~(frame["lateness_ns"].to_numpy(np.float64) < _OF_ITSELF * sums)
+    sums = met["late_ns"].groupby(met["position"]).sum().reindex(range(len(frame)))
+    is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"]).to_numpy()
+    own = frame["lateness_ns"].to_numpy(np.float64)
+    least = np.fmax(_OF_ITSELF * np.nanmax(own[is_late], initial=0.0), _LEAST_LATE * frame["duration_ns"])
+    return is_late & ~(own < least)
 
 
-def _groups(calls: pd.DataFrame, rank: np.ndarray, job_name: str) -> pd.DataFrame:
+def _too_often_last(met: pd.DataFrame, count: int) -> np.ndarray:
+    """−log of a bound (Chernoff) of the chance that a rank is as often the last one that comes far behind, (count,)."""
+    usual = met["late_ns"].abs().groupby(met["group_name"]).transform("median")
+    last = met[met["is_last"].astype(bool)].sort_values("meeting_index")
+    last = last[last["late_ns"] > _FAR * usual[last.index]]
+    last = last[(last["meeting_index"].diff() != 1) | (last["position"].diff() != 0)]
+    events = met[met["meeting_index"].isin(last["meeting_index"])].groupby("position")["rank_count"]
+    number = events.size().reindex(range(count), fill_value=0).to_numpy(np.float64)
+    share = last.groupby("position").size().reindex(range(count), fill_value=0).to_numpy() / np.maximum(number, 1)
+    usual_share = (1 / events.mean()).reindex(range(count)).fillna(1.0).to_numpy()
+    rest = np.maximum(1 - share, 0) * np.log(np.where(share < 1, (1 - share) / np.maximum(1 - usual_share, 1e-9), 1.0))
+    distance = share * np.log(np.where(share > 0, share / usual_share, 1.0)) + rest
+    return np.where(share > usual_share, number * distance, 0.0)
+
+
+def _groups(calls: pd.DataFrame, frame: pd.DataFrame, job_name: str) -> pd.DataFrame:
     """The process groups: how long their collectives take on a rank (mean), and for whom it waits."""
     if not len(calls):
         return empty_table("rank_groups")
-    rows = calls.assign(rank=rank[calls["position"]], waited=calls["waiting_ns"] + calls["launch_skew_ns"],
+    places = frame[["rank", "node_index"]].iloc[calls["position"]].set_axis(calls.index)
+    rows = calls.assign(**places, waited=calls["waiting_ns"] + calls["launch_skew_ns"],
                         exposed=calls["duration_ns"] - calls["overlapped_ns"])  # fmt: skip
     groups = rows.groupby("group_name", sort=False)
     table = groups.agg(
         group_axis=("group_axis", "first"), group_size=("group_size", "max"), rank_count=("rank", "nunique"),
-        collective_count=("rank", "size"), kinds=("kind", lambda kind: ", ".join(sorted(set(kind) - {""}))),
+        collective_count=("rank", "size"), node_count=("node_index", "nunique"),
+        kinds=("kind", lambda kind: ", ".join(sorted(set(kind) - {""}))),
     )  # fmt: skip
     for column in ("message_bytes", "duration_ns", "transfer_ns", "waited", "exposed"):
         table[column] = groups[column].sum(min_count=1) / table["rank_count"]
@@ -331,5 +348,6 @@ def _groups(calls: pd.DataFrame, rank: np.ndarray, job_name: str) -> pd.DataFram
     most = of_rank.sort_values("late_waiting_ns", kind="stable").drop_duplicates("group_name", keep="last")
     table = table.join(most.rename(columns={"rank": "late_rank"}).set_index("group_name"))
     table["late_ratio"] = table["late_waiting_ns"] / (table["waiting_ns"] * table["rank_count"]).where(lambda v: v > 0)
+    table["node_count"] = table["node_count"] if (frame["node_index"] >= 0).all() else -1
     table = table.fillna({"late_rank": -1, "late_count": -1, "group_size": -1}).assign(job_name=job_name).reset_index()
     return typed("rank_groups", table.sort_values("exposed_ns", ascending=False, kind="stable", ignore_index=True))

@@ -1,7 +1,5 @@
 """remedies.txt → every remedy with its texts: what to do, what it needs, what it promises; and words by platform."""
 
-from __future__ import annotations
-
 from collections.abc import Set
 from dataclasses import dataclass
 from pathlib import Path

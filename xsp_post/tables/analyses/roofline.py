@@ -85,6 +85,12 @@ class Work:
             {name: values[rows] for name, values in self.conditions.items()},
         )
 
+    def times(self, ratio: FloatArray) -> Work:
+        """A part of each row: of its time, flop and bytes."""
+        amounts = ("latency_ns", "flop", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes")
+        by_pipe = {pipe: flop * ratio for pipe, flop in self.flop_by_pipe.items()}
+        return replace(self, flop_by_pipe=by_pipe, **{name: getattr(self, name) * ratio for name in amounts})
+
 
 def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
     """Work of groups by the paper's rule: latency, flop and bytes are summed, occupancy weighted by latency.

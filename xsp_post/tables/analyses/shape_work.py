@@ -4,15 +4,13 @@ A case that has counters keeps to them: sums of both would be of two kinds. What
 work: flop of products and each tensor once, as ``docs/work.md`` says.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
 from xsp_post.tables.analyses.roofline import Work
 
@@ -37,7 +35,7 @@ def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: 
     time per case beside those rows, of which nothing is known."""
     case_count = len(unplaced_ns)
     columns = ["kernel_id", "phase", "flop", "read_bytes", "written_bytes", "pipe"]
-    known = core_frame(results, "kernel_work", columns)
+    known = frame_or_empty(results, "kernel_work", columns)
     none = np.zeros(len(kernel_id), bool)
     if known.empty or not len(kernel_id):
         return ShapeWork(work, none, np.zeros(len(kernel_id), np.int64), [])

@@ -5,8 +5,6 @@ it have more? A step beyond three deviations counts where something explains it 
 all; without that only beyond what chance gives the longest of so many steps.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -15,7 +13,7 @@ import pandas as pd
 
 from xsp_post.arrays.cost_model import FEWEST_STEPS
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results, core_frame, empty_table
+from xsp_post.model.results import Results, empty_table, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.tables.analyses.frames import shaped
@@ -27,7 +25,7 @@ _LIKE = 3  # steps of one expected time that show what it is; else so many on ea
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
-OTHER_KERNELS, COMMUNICATION, SLOWER = "other kernels", "communication", "slower kernels"
+OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 
 
 class _Way(NamedTuple):
@@ -69,7 +67,11 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     far = np.where(known, off, 0) / sigma
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
     far = np.minimum(far, far - _of_like(kind.expected_ns, far))
-    slow = np.flatnonzero(far > _LEAST_DEVIATIONS)
+    # the first step fills the device's queue, where the others are launched ahead of it
+    gap = kind.rows["host_gap_ns"].to_numpy(float)
+    known_gap = gap[~np.isnan(gap)]
+    is_filling = np.isnan(gap) & bool(len(known_gap) and not known_gap.any())
+    slow = np.flatnonzero((far > _LEAST_DEVIATIONS) & ~is_filling)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
@@ -109,6 +111,10 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     short = _of_steps(results, "short_waits", ["cause", "call_name", "idle_ns"], rows)
     idle = pd.concat([long.assign(length=long["end_ns"] - long["start_ns"]), short.assign(length=short["idle_ns"])])
     idle["name"] = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
+    copies = _of_steps(results, "memory_operations", ["name", "direction", "start_ns", "end_ns"], rows)
+    copies = copies.assign(length=copies["end_ns"] - copies["start_ns"])
+    copies["name"] = COPIES + "\n" + copies["direction"].astype(str)
+    idle = pd.concat([idle, copies])
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels["is_communication"] = is_of_family(kernels["name"], "communication")
     kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
@@ -124,7 +130,7 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
 
 def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFrame) -> pd.DataFrame:
     """Rows of a table that lie in an outlier or in the step that it is compared with."""
-    frame = core_frame(results, table, ["capture_id", "iteration_index", *columns])
+    frame = frame_or_empty(results, table, ["capture_id", "iteration_index", *columns])
     index = frame["iteration_index"].fillna(-1).to_numpy(np.int64)
     asked = np.concatenate([rows["iteration_index"], rows["like_index"]])
     return frame.assign(iteration_index=index)[np.isin(index, asked)]

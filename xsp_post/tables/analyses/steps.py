@@ -4,30 +4,33 @@ its tokens and context, whole and by family of kernels.
 The time of a step is its latency without what overlaps the execution before it in its process.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import NO_EFFECT, CostModel, fit_cost
+from xsp_post.arrays.cost_model import FOLLOWS, NO_EFFECT, CostModel, fit_cost
+from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.results import Results, core_frame, empty_table
+from xsp_post.model.options import Options
+from xsp_post.model.results import Results, empty_table, frame_or_empty
+from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
-from xsp_post.names.step_texts import DECODE, VERIFY
+from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
 
 WHOLE = "step"  # what stands for the family of the whole step
 # Size of a step → column of its term in step_costs.
 TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns"}
 SIZES = tuple(name for name in TERMS if name)
+_USUAL = "1x1024,1x8192,1x32768,16x1024,16x8192,16x32768,64x1024,64x8192,64x32768"  # requests x context
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
 _FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
 _COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
-            "period_ns", "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "is_warmup")  # fmt: skip
+            "period_ns", "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "graph_bucket_count",
+            "is_warmup")  # fmt: skip
 
 
 @dataclass
@@ -46,7 +49,12 @@ class Kind:
 
     @cached_property
     def sizes(self) -> dict[str, np.ndarray]:
-        return {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in SIZES}
+        """Sizes of the steps, −1 unknown. A replayed graph computes as many requests as it was made for."""
+        sizes = {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in (*SIZES, "batch_size")}
+        requests, bucket = sizes.pop("batch_size"), self.rows["graph_bucket_count"].fillna(-1).to_numpy(np.int64)
+        is_padded = (requests > 0) & (bucket >= requests)
+        padded = sizes["token_count"] * bucket // np.maximum(requests, 1)
+        return sizes | {"token_count": np.where(is_padded, padded, sizes["token_count"])}
 
     @property
     def has_sizes(self) -> bool:
@@ -77,7 +85,7 @@ class Kind:
 
 def kinds_of_steps(results: Results) -> list[Kind]:
     """The measured executions of each capture, process and kind, in order of their first one."""
-    frame = core_frame(results, "iterations", _COLUMNS).reset_index(drop=True)
+    frame = frame_or_empty(results, "iterations", _COLUMNS).reset_index(drop=True)
     if not len(frame):
         return []
     frame = frame.assign(kind=frame["kind"].astype(object), process_id=frame["process_id"].fillna(-1))
@@ -107,7 +115,7 @@ def _without_overlap(frame: pd.DataFrame) -> np.ndarray:
 
 def _family_times(results: Results, frame: pd.DataFrame) -> np.ndarray:
     """Kernel time of each execution by family, ns: shape (executions, families)."""
-    kernels = core_frame(results, "kernels", ["capture_id", "iteration_index", "name", "duration_ns"])
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "iteration_index", "name", "duration_ns"])
     times = np.zeros((len(frame), len(FAMILIES)))
     codes, texts = text_codes(kernels["name"])
     family = np.array([FAMILIES.index(one) for one in families(texts)] or [0], np.int64)[codes]
@@ -149,7 +157,7 @@ def _drift(kind: Kind) -> tuple[float, bool]:
 
 
 def _summary(kind: Kind, drift: float, is_drifting: bool) -> dict[str, object]:
-    rows, tokens = kind.rows, kind.sizes["token_count"]
+    rows, tokens = kind.rows, kind.rows["token_count"].fillna(-1).to_numpy(np.int64)
     low, high, highest = np.quantile(kind.step_ns, [0.5, 0.9, 0.99])
     known = tokens > 0
     count, time = int(tokens[known].sum()), float(kind.step_ns[known].sum())
@@ -203,7 +211,6 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             "left_out": "; ".join(f"{TERMS[size].removesuffix('_ns')}: {why}" for size, why in model.missing.items()),
             "error_ratio": model.error_ratio,
             "p90_error_ratio": model.p90_error_ratio,
-            **_at_contexts(kind, model),
             **{f"min_{size}": model.low.get(size, np.nan) for size in SIZES},
             **{f"max_{size}": model.high.get(size, np.nan) for size in SIZES},
         }
@@ -211,13 +218,36 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
     ]
 
 
-def _at_contexts(kind: Kind, model: CostModel) -> dict[str, object]:
-    """What a step of the usual requests and tokens would take whose requests attend to 8,192 and 32,768 keys each."""
-    requests, tokens = _median(kind.rows["batch_size"]), _median(kind.rows["token_count"])
-    found: dict[str, object] = {}
-    for label, context in (("8k", 8192), ("32k", 32768)):
-        sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context}
-        is_told = model.missing.get("key_count", NO_EFFECT) == NO_EFFECT and kind.labels["kind"] in (DECODE, VERIFY)
-        time = model.predicted({name: np.array([value]) for name, value in sizes.items()})[0] if is_told else np.nan
-        found |= {f"at_{label}_ns": time, f"is_extrapolated_{label}": is_told and model.is_extrapolated(sizes)}
-    return found
+def _asked(kind: Kind, model: CostModel, requests: float, context: float) -> tuple[float, bool]:
+    """The time of a step of so many requests of one context, and whether that is an extrapolation. Each request has as
+    many tokens as usual in its kind; of a prefill all of its context. NaN where no term tells it."""
+    usual = _median(kind.rows["token_count"]) / max(_median(kind.rows["batch_size"]), 1)
+    tokens = requests * (context if kind.labels["kind"] == PREFILL else usual)
+    sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context}
+    known = (NO_EFFECT, FOLLOWS) if kind.labels["kind"] == PREFILL else (NO_EFFECT,)
+    if model.missing.get("key_count", NO_EFFECT) not in known or not np.isfinite(tokens):
+        return np.nan, False
+    time = model.predicted({name: np.array([value]) for name, value in sizes.items()})[0]
+    return float(time), model.is_extrapolated(sizes)
+
+
+def step_predictions(options: Options, kinds: list[Kind]) -> pd.DataFrame:
+    """What steps of given requests and context would take, by kind; of a usual grid where nothing is asked for."""
+    asked = [one.lower().split("x") for one in (options.step or _USUAL).split(",")]
+    if not all(len(one) == 2 and all(part.strip().isdecimal() for part in one) for one in asked):
+        raise UsageError(f"--step {options.step!r} is not REQUESTSxCONTEXT, …", code="bad-step")
+    rows = []
+    for kind in (kind for kind in kinds if kind.has_sizes and kind.labels["kind"] in (PREFILL, DECODE, VERIFY)):
+        for requests, context in ((int(one), int(other)) for one, other in asked):
+            time, is_extrapolated = _asked(kind, kind.model, requests, context)
+            model = kind.family_models.get("attention")
+            attention = _asked(kind, model, requests, context)[0] if model else np.nan
+            made = requests * (context if kind.labels["kind"] == PREFILL else 1)
+            rows.append({
+                **kind.labels, "request_count": requests, "context_count": context, "step_ns": time,
+                "time_per_token_ns": time / made, "throughput_tokens_per_s": made / time * 1e9,
+                "attention_ratio": attention / time, "error_ratio": kind.model.error_ratio,
+                "is_extrapolated": is_extrapolated,
+            })  # fmt: skip
+    found = pd.DataFrame(rows, columns=column_names("step_predictions")).dropna(subset=["step_ns"])
+    return shaped("step_predictions", dict(found)) if len(found) else empty_table("step_predictions")

@@ -5,8 +5,6 @@ the busy share is judged over the union of the executions, from the first start 
 the throughput of overlapping ones from the time between two ends.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

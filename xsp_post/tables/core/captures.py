@@ -1,7 +1,5 @@
 """Tree → core tables: ``captures`` and ``iterations``."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

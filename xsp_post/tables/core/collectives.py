@@ -1,7 +1,5 @@
 """Tree → the communication kernels of one capture, with size and group of the collective that each belongs to."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

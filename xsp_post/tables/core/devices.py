@@ -1,8 +1,6 @@
 """Tree → core tables: ``devices``, one row per device of a process, with what ran there and how long the GPU was
 busy. Busy is the union of the device intervals of one physical GPU, whichever process they are of."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

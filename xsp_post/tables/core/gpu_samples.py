@@ -1,8 +1,6 @@
 """Tree → core tables: ``gpu_samples``, metrics of the GPU weighted onto executions and layers by the time that their
 device work shares with each sample; and ``gpu_timeline``, the samples."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -3,8 +3,6 @@
 Of a recording with very many gaps the short pieces are kept as sums.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

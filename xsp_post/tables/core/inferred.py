@@ -1,7 +1,5 @@
 """Tree → core tables: ``inferred``, what is known of inferred ranges, and ``execution_candidates``."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from xsp_post.model.confidence import confidence_words

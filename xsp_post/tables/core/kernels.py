@@ -1,16 +1,16 @@
 """Tree → core tables: ``kernels`` and ``memory_operations``, one row per device activity."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.categories import categorical
+from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind
 from xsp_post.model.tree import Attribution, LayerAttribution, Tree
 from xsp_post.tables.core.columns import Launches, Threads, named
 from xsp_post.tables.core.operations import copy_directions, memory_kind, memory_kind_names
+from xsp_post.tree.pieces import spans
 
 
 def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
@@ -32,6 +32,22 @@ def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     ):  # fmt: skip
         columns[column] = kernels[column].to_numpy() if column in kernels else np.full(count, -1, np.int32)
     return _in_order("kernels", columns)
+
+
+def kernel_shares_frame(tree: Tree) -> pd.DataFrame:
+    """The parts of kernels that compute operations of several modules."""
+    pieces = tree.pieces
+    if not len(pieces):
+        return empty_table("kernel_shares")
+    at = pieces["activity"].to_numpy()
+    start, end = spans(tree.activities, pieces)
+    is_kernel = tree.activities["kind"].to_numpy() == ActivityKind.KERNEL
+    layer_key = pieces["layer_key"].to_numpy()
+    return _in_order("kernel_shares", {
+        "kernel_id": (np.cumsum(is_kernel) - 1)[at], "node_id": pieces["node_id"].to_numpy(),
+        "layer_index": layer_key + (layer_key >= 0), "operation_count": pieces["operation_count"].to_numpy(),
+        "duration_ns": end - start,
+    })  # fmt: skip
 
 
 def memory_operations_frame(tree: Tree, threads: Threads) -> pd.DataFrame:

@@ -1,7 +1,5 @@
 """Tree → core tables: ``layers``, one row per layer and iteration."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -11,6 +9,7 @@ from xsp_post.model.results import empty_table
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.tables.core.columns import on_one_gpu
+from xsp_post.tree.pieces import in_pieces
 
 _SOURCES = pd.Index(["host", "busy", "projection"], dtype=object)
 
@@ -22,7 +21,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     key_count = len(keys)
     if not key_count:
         return empty_table("layers")
-    nodes, activities = tree.nodes, tree.activities
+    nodes, activities = tree.nodes, in_pieces(tree.activities, tree.pieces)
     rows = np.flatnonzero(nodes["layer_key"].to_numpy() >= 0)
     chosen = np.flatnonzero(activities["layer_key"].to_numpy() >= 0)
     places = _Places(tree)
@@ -86,13 +85,14 @@ def _device_amounts(
     length -= activities["start_ns"].to_numpy()[chosen]
     kind = activities["kind"].to_numpy()[chosen]
     kernels, graphs = np.flatnonzero(kind == ActivityKind.KERNEL), np.flatnonzero(kind == ActivityKind.GRAPH)
+    counted = activities["is_counted"].to_numpy()[chosen[kernels]] if "is_counted" in activities else None
     copies = np.flatnonzero((kind == ActivityKind.MEMCPY) | (kind == ActivityKind.MEMSET))
     return {
         "device_ns": sums_per_node(layer, length, count),
         "kernel_ns": sums_per_node(layer[kernels], length[kernels], count),
         "copy_ns": sums_per_node(layer[copies], length[copies], count),
         "graph_ns": sums_per_node(layer[graphs], length[graphs], count),
-        "kernel_count": np.bincount(layer[kernels], minlength=count).astype(np.int64),
+        "kernel_count": np.bincount(layer[kernels], counted, count).astype(np.int64),
         "memory_bytes": sums_per_node(layer[copies], activities["bytes"].to_numpy()[chosen[copies]], count),
     }
 

@@ -4,8 +4,6 @@ A release counts for the range that made the allocation; what backward work allo
 What was live before the first event, or is not explained by the recorded ones, is an owner of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -108,16 +106,11 @@ class _Memory:
             allocation_count=np.bincount(place[made], minlength=count),
             release_count=np.bincount(place[~made], minlength=count),
             allocated_bytes=sums_per_node(place[made], size[made], count),
-            released_bytes=sums_per_node(place[~made], -size[~made], count),
-            earlier_bytes=self.earlier,
-            peak_bytes=self.peak,
-            peak_ns=peak_ns,
-            peak_offset_ns=peak_ns - self._origin(),
-            peak_range=self._peak_ranges(),
-            end_bytes=self.total[self.last],
-            reserved_bytes=np.where(reserved > 0, reserved, -1),
-            memory_bytes=self._capacities(),
-        )
+            released_bytes=sums_per_node(place[~made], -size[~made], count), earlier_bytes=self.earlier,
+            peak_bytes=self.peak, peak_ns=peak_ns, peak_offset_ns=peak_ns - self._origin(),
+            peak_range=self._peak_ranges(), end_bytes=self.total[self.last],
+            reserved_bytes=np.where(reserved > 0, reserved, -1), memory_bytes=self._capacities(),
+        )  # fmt: skip
         return frame.drop(columns=["process_index"])
 
     def _origin(self) -> int:

@@ -1,7 +1,5 @@
 """Tree → core tables: ``nodes``, one row per range, root and synthetic node."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """Tree → which operator call each kernel belongs to, and what each different call needs at the least."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -167,15 +165,9 @@ def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], 
 
 
 def _kinds(
-    name: np.ndarray,
-    text: np.ndarray,
-    names: list[str],
-    texts: list[str],
-    steps: list[Step],
-    step: np.ndarray,
-    kernel_names: np.ndarray,
-    has_formula: np.ndarray,
-) -> tuple[pd.DataFrame, np.ndarray]:
+    name: np.ndarray, text: np.ndarray, names: list[str], texts: list[str], steps: list[Step], step: np.ndarray,
+    kernel_names: np.ndarray, has_formula: np.ndarray,
+) -> tuple[pd.DataFrame, np.ndarray]:  # fmt: skip
     """The different calls and the number of each call among them. All arrays are one value per call."""
     of_step = np.where(np.array([takes_step(one) for one in names] + [False])[name], step, -1)
     kernel_code, kernel_texts = pd.factorize(kernel_names)

@@ -4,8 +4,6 @@ A kernel belongs to the innermost operator around its launch that has a formula 
 is shared among its kernels by their durations.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -94,14 +92,9 @@ def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str,
 
 
 def _kernel_work(
-    calls: Calls,
-    row: np.ndarray,
-    row_kind: np.ndarray,
-    row_phase: np.ndarray,
-    duration: np.ndarray,
-    of_kind: dict[str, np.ndarray],
-    texts: dict[str, np.ndarray],
-) -> pd.DataFrame:
+    calls: Calls, row: np.ndarray, row_kind: np.ndarray, row_phase: np.ndarray, duration: np.ndarray,
+    of_kind: dict[str, np.ndarray], texts: dict[str, np.ndarray],
+) -> pd.DataFrame:  # fmt: skip
     """Every kernel once; what is not known of its operator is NaN."""
     call = calls.of_kernel
     kind = row_kind[row]

@@ -1,7 +1,5 @@
 """Tree → how much of the recording the profiler itself took, as a finding."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from xsp_post.arrays.cutting import in_order

@@ -20,6 +20,7 @@ from xsp_post.tables.captures import side_by_side
 from xsp_post.tables.core.captures import amounts_of_capture
 from xsp_post.tables.core.idle import CAUSES
 from xsp_post.tree.amounts import roll_up
+from xsp_post.tree.pieces import PIECES, in_pieces
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ _OWN_AMOUNTS = (
 
 def tree_of_part(
     cut: Part, rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame, iterations: pd.DataFrame,
-    idle: pd.DataFrame, short: pd.DataFrame,
+    idle: pd.DataFrame, short: pd.DataFrame, shares: pd.DataFrame,
 ) -> Tree:  # fmt: skip
     """The part as a tree; a node is the row of ``rows`` with its number."""
     idle = side_by_side([_with_lengths(idle), _shared_out(cut, short)])
@@ -76,7 +77,14 @@ def tree_of_part(
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     own = iterations.assign(process_index=processes.get_indexer(pd.Index(iterations["process_id"])))
     used = pd.concat([rows["layer_index"], idle["layer_index"]])
-    tree = Tree(trace, roll_up(nodes, activities), activities, names, own, _layer_paths(cut, used),
+    kernel_id = activities["kernel_id"].to_numpy()
+    is_kernel = kernel_id >= 0  # copies have none
+    at = pd.Index(kernel_id[is_kernel]).get_indexer(pd.Index(shares["kernel_id"]))
+    pieces = shares.assign(
+        activity=np.append(np.flatnonzero(is_kernel), -1)[at], node_id=_found(position, shares["node_id"])
+    )
+    pieces = pieces[pieces["node_id"] >= 0][list(PIECES)]
+    tree = Tree(trace, roll_up(nodes, in_pieces(activities, pieces)), activities, names, own, _layer_paths(cut, used),
                 names=SimpleNamespace(folded_names=list(texts)), ranks=ranks)  # fmt: skip
     tree.idle = _idle(cut, tree, rows, idle, position, numbers)
     return tree
@@ -144,7 +152,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         "launch_node_id": np.where(attribution == int(Attribution.NO_LAUNCH), -1, both["node_id"]),
         "layer_node_id": both["layer_node_id"], "attribution": attribution,
         "layer_attribution": np.where(layer_way < 0, int(LayerAttribution.NONE), layer_way),
-        "name_id": names.astype(np.int64),
+        "name_id": names.astype(np.int64), "kernel_id": both["kernel_id"].to_numpy(),
         "copy_kind": np.maximum(_COPIES.get_indexer(pd.Index(both["direction"].astype(object))), 0),
         "memory_kind": np.maximum(_MEMORY.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
     } | {

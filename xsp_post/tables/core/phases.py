@@ -1,7 +1,5 @@
 """Tree → the phase of each kernel of a training step: forward, backward, optimizer or other."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

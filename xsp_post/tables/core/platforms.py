@@ -1,7 +1,5 @@
 """Tree → ``platforms``: the languages, frameworks and platforms that the capture shows, with the evidence of each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

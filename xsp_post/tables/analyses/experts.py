@@ -1,0 +1,62 @@
+"""Kernels and operators → ``experts``: what mixtures of experts take on each process, how evenly, and what their
+dispatch and combine hide behind other work."""
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.intervals import grouped_union_length
+from xsp_post.model.results import Results, empty_table, frame_or_empty
+from xsp_post.names.families import families
+from xsp_post.tables.analyses.frames import shaped, text_codes
+
+_EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"
+_LATE = 1.1  # an expert rank is late whose products take a tenth more than the mean of all
+# Sizes of an operator of experts: somewhere its weights (experts, n, k), and at the end who chose whom (tokens, top_k).
+_SIZES = r"\[(?P<experts>\d+), ?\d+, ?\d+\].*\[(?P<tokens>\d+), ?(?P<top_k>\d+)\][^\d]*$"
+
+
+def experts(results: Results) -> pd.DataFrame:
+    """One row a capture and process whose kernels are of experts by their names."""
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", "name", "start_ns", "end_ns"])
+    codes, texts = text_codes(kernels["name"])
+    kernels = kernels.drop(columns="name").assign(
+        family=families(texts)[codes], process_id=kernels["process_id"].fillna(-1)
+    )
+    key = ["capture_id", "process_id"]
+    kernels = kernels[kernels.groupby(key)["family"].transform(lambda one: (one == _EXPERTS).any())]
+    if not len(kernels):
+        return empty_table("experts")
+    length = (kernels["end_ns"] - kernels["start_ns"]).groupby([*(kernels[name] for name in (*key, "family"))]).sum()
+    times = length.unstack(fill_value=0).reindex(columns=[*length.index.unique(2), _ROUTING, _DISPATCH], fill_value=0)
+    times = times.loc[:, ~times.columns.duplicated()]
+    group = kernels.groupby(key).ngroup().to_numpy()
+    is_dispatch = kernels["family"].eq(_DISPATCH).to_numpy()
+    alone, others, both = (
+        _busy(kernels[rows], group[rows], len(times)) for rows in (is_dispatch, ~is_dispatch, is_dispatch | True)
+    )
+    found = pd.DataFrame({"expert_ns": times[_EXPERTS], "routing_ns": times[_ROUTING], "dispatch_ns": times[_DISPATCH]})
+    found["expert_ratio"] = found["expert_ns"] / times.sum(axis=1)
+    found["dispatch_overlap_ratio"] = np.divide(
+        alone + others - both, alone, out=np.full(len(times), np.nan), where=alone > 0
+    )
+    mean = found.groupby("capture_id")["expert_ns"].transform("mean")
+    found["imbalance_ratio"] = found["expert_ns"] / mean
+    found["is_late"] = found["imbalance_ratio"] > _LATE
+    ranks = frame_or_empty(results, "devices", [*key, "rank"]).drop_duplicates(key).set_index(key)["rank"]
+    operators = frame_or_empty(results, "operators", ["capture_id", "family", "sizes", "kernel_ns"])
+    operators = (
+        operators[operators["family"].eq("experts")].sort_values("kernel_ns").drop_duplicates("capture_id", keep="last")
+    )
+    sizes = operators["sizes"].astype(str).str.extract(_SIZES).astype(float).set_index(operators["capture_id"])
+    found = (
+        found.join(ranks).join(sizes, on="capture_id").reset_index().fillna({"rank": -1, "experts": -1, "top_k": -1})
+    )
+    found["tokens_per_expert"] = found["tokens"] * found["top_k"] / found["experts"]
+    return shaped("experts", dict(found.rename(columns={"experts": "expert_count", "top_k": "chosen_count"})))
+
+
+def _busy(kernels: pd.DataFrame, group: np.ndarray, count: int) -> np.ndarray:
+    """Union of the kernels' intervals in each group, ns; shape (count,)."""
+    order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
+    start, end = (kernels[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
+    return grouped_union_length(group[order], start, end, count)
