@@ -113,8 +113,7 @@ def test_every_row_is_equal_or_has_a_named_difference(name):
 
 
 @pytest.mark.parametrize(
-    ("capture", "share"),
-    [("bert_small_h100", 0.999), ("timesformer_h100", 0.999), ("sglang_prefill_decode", 0.999)],
+    ("capture", "share"), [("bert_small_h100", 0.999), ("timesformer_h100", 0.999), ("sglang_prefill_decode", 0.999)]
 )
 def test_the_whole_capture_is_covered_and_adds_up(capture, share):
     analysis = analyzed(CAPTURES / "kineto" / f"{capture}.pt.trace.json.gz")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import stat
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -13,6 +15,7 @@ from helpers import called as xsp
 
 from xsp_post.base.errors import UsageError
 from xsp_post.ingest.side_files.plain_pickle import read_plain
+from xsp_post.pipeline import analyze
 from xsp_post.workload.recording import next_name, split_command
 
 pytest.importorskip("torch")
@@ -142,3 +145,37 @@ def test_names_count_on(tmp_path):
         (tmp_path / name).touch()
     assert next_name(tmp_path, "train.py", "c/../d") == ("train.11.c-d", "train.10.a-b.xsp.sqlite")
     assert Path(next_name(tmp_path, "..", "")[0]).name == "program.1"
+
+
+BLOCK = """
+    import sys, torch, xsp_post
+    from torch import nn
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
+        def forward(self, x):
+            return x + self.down(self.up(x).relu())
+    net = torch.compile(nn.Sequential(Block(), Block()))
+    with xsp_post.record("out/run", warmup=1) as step, torch.no_grad():
+        for _ in range(3):
+            step()
+            net(torch.randn(4, 8))
+    try:
+        with xsp_post.record("out/run"):
+            sys.exit("was overwritten")
+    except Exception as error:
+        assert "exists already" in str(error)
+"""
+
+
+def test_a_block_of_a_program_is_recorded_with_what_the_compiler_made(tmp_path):
+    (tmp_path / "net.py").write_text(textwrap.dedent(BLOCK))
+    root = str(Path(__file__).parents[2])
+    done = subprocess.run([sys.executable, "net.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+                          capture_output=True, text=True)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    analysis = analyze([tmp_path / "out/run.pt.trace.json.gz"])  # the log is found beside it
+    assert len(analysis.frame("iterations")) == 2
+    names = set(analysis.frame("nodes")["name"].astype(str))
+    assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names

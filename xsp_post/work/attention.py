@@ -5,8 +5,6 @@ it may see. A causal mask leaves n·(n + 1) / 2 of n² pairs. Backward: five pro
 again. Bytes: queries, keys, values and output, each once: the matrix of weights need not leave the chip.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from xsp_post.work.amounts import ATTENTION, Amounts, Formula, bytes_of, operand_of, takes, times, total
@@ -47,16 +45,9 @@ def _shape(query: Input, key: Input, value: Input, heads: int) -> _Shape | None:
 
 
 def _amounts(
-    shape: _Shape | None,
-    query: Input,
-    key: Input,
-    value: Input,
-    is_causal: bool,
-    *,
-    is_aligned_at_end: bool = False,
-    is_backward: bool = False,
-    mask: Input | None = None,
-) -> Amounts | None:
+    shape: _Shape | None, query: Input, key: Input, value: Input, is_causal: bool, *, is_aligned_at_end: bool = False,
+    is_backward: bool = False, mask: Input | None = None,
+) -> Amounts | None:  # fmt: skip
     if shape is None:
         return None
     seen = pairs(shape.queries, shape.keys, is_causal=is_causal, is_aligned_at_end=is_aligned_at_end)

@@ -3,8 +3,6 @@
 ``is_wrapper``: an operator that passes on to others; its formula counts only where none of those is known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,6 +15,7 @@ from xsp_post.work.steps import Step
 
 _MODULES = {"attention": attention, "convolutions": convolutions, "memory_bound": memory_bound, "products": products}
 _SEVERAL = ("lengths", "masks")  # arguments of several numbers
+_TEXTS = ("family", "read", "written", "operations")
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,9 @@ def _operator(block: Block) -> Operator:
     return Operator(formula, "wrapper" in words, "step" in words)
 
 
-def _argument(name: str, text: str) -> int | bool | tuple[int, ...]:
+def _argument(name: str, text: str) -> int | bool | str | tuple[int, ...]:
+    if name in _TEXTS:
+        return text
     if text == "yes":
         return True
     numbers = tuple(map(int, text.split(",")))

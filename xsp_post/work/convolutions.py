@@ -5,8 +5,6 @@ the weights, is as much again. Bytes: what is read of the input, the weights, wh
 stride 2 reads a quarter of its input, not all of it.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Names of element types, as PyTorch, Triton and NVIDIA's kernels write them → bytes per element and pipe."""
 
-from __future__ import annotations
-
 import re
 
 from xsp_post.names.number_types import runs_on_tensor_cores

@@ -3,12 +3,10 @@
 They have no flop in the convention of `torch.utils.flop_counter`; their bytes are what limits them.
 """
 
-from __future__ import annotations
-
 import math
 
 from xsp_post.work import amounts
-from xsp_post.work.amounts import Amounts, bytes_of, takes, times, total
+from xsp_post.work.amounts import Amounts, Formula, bytes_of, takes, times, total
 from xsp_post.work.dtypes import element_bytes, kind_of
 from xsp_post.work.signature import Input, Signature
 
@@ -17,6 +15,45 @@ _RANK = {"": 0, "bool": 1, "int8": 2, "fp8": 4, "fp16": 5, "bf16": 5, "fp32": 6,
 
 def _whole(family: str, read: float | None, written: float | None, operations: float) -> Amounts:
     return Amounts(family, 0.0, read, written, "", operations)
+
+
+def sums(*, family: str, read: str, written: str, operations: str = "none") -> Formula:
+    """A formula out of terms (`operators.txt`), each a sum of these words. None where an input is not a tensor.
+
+    ``all``, ``count_all``   bytes and elements of every tensor; ``none``: nothing
+    ``i``, ``i?``            bytes of the input at place i; of an input that is not there, 0
+    ``but_i``                bytes of every other tensor
+    ``new_i``, ``count_i``   bytes of a dense tensor of its sizes; its elements
+    """
+    words = [terms.split("+") for terms in (read, written, operations)]
+
+    def formula(call: Signature) -> Amounts | None:
+        parts = [[_term(call, word) for word in terms] for terms in words]
+        if not call.tensors() or any(part == _MISSING for terms in parts for part in terms):
+            return None
+        into, out, count = (total(*terms) for terms in parts)
+        return _whole(family, into, out, count or 0.0)
+
+    return formula
+
+
+_MISSING = -1.0
+
+
+def _term(call: Signature, word: str) -> float | None:
+    """The bytes or elements that a word of `sums` stands for; `_MISSING` where its input is not a tensor."""
+    what, _, place = word.rpartition("_")
+    if place == "none":
+        return 0.0
+    if place == "all":
+        return total(*(float(one.element_count) if what else bytes_of(one) for one in call.tensors()))
+    index = int(place.rstrip("?"))
+    one = call.inputs[index] if index < len(call.inputs) else Input()
+    if not one.is_tensor:
+        return 0.0 if "?" in place else _MISSING
+    if what == "but":
+        return total(*(bytes_of(other) for other in call.tensors() if other is not one))
+    return {"": bytes_of(one), "new": _fresh(one), "count": float(one.element_count)}[what]
 
 
 def _broadcast_count(tensors: list[Input]) -> int:
@@ -70,40 +107,6 @@ def fused_optimizer(call: Signature) -> Amounts | None:
     return _whole(amounts.OPTIMIZER, read, written, float(count))
 
 
-def all_once(call: Signature) -> Amounts | None:
-    """Libraries that are given their output too: every tensor moves once."""
-    tensors = call.tensors()
-    if len(tensors) < 2:
-        return None
-    moved = total(*map(bytes_of, tensors))
-    written = bytes_of(tensors[0])
-    read = None if moved is None or written is None else moved - written
-    return _whole(amounts.ELEMENTWISE, read, written, float(tensors[0].element_count))
-
-
-def norm_into(call: Signature) -> Amounts | None:
-    """Normalisation into a given output: every tensor moves once."""
-    found = all_once(call)
-    return None if found is None else _whole(
-        amounts.NORMALISATION, found.read_bytes, found.written_bytes, found.element_operations
-    )  # fmt: skip
-
-
-@takes(0, 1)
-def norm_in_place(call: Signature, source: Input, residual: Input) -> Amounts | None:
-    """fused_add_rms_norm: input and residual are read and written, the weight is read."""
-    read = total(*map(bytes_of, call.tensors()))
-    written = total(bytes_of(source), bytes_of(residual))
-    return _whole(amounts.NORMALISATION, read, written, float(source.element_count))
-
-
-@takes(0)
-def norm(call: Signature, source: Input) -> Amounts | None:
-    """Normalisation forward: input and all statistics and weights in, one result out."""
-    read = total(*map(bytes_of, call.tensors()))
-    return _whole(amounts.NORMALISATION, read, _fresh(source), float(source.element_count))
-
-
 def norm_backward(call: Signature) -> Amounts | None:
     """Normalisation backward: everything in, the gradient of the input and those of the weights out."""
     source = call.tensor(1) or call.tensor(0)
@@ -120,11 +123,6 @@ def _fresh(one: Input) -> float | None:
     return times(one.element_count, element_bytes(one.dtype))
 
 
-def softmax(call: Signature) -> Amounts | None:
-    """The input in, the result out; backward: gradient and result in, gradient out."""
-    return norm(Signature(call.operator, call.inputs[: 2 if "backward" in call.operator else 1]))
-
-
 @takes(0)
 def reduction(call: Signature, source: Input) -> Amounts | None:
     """The input in, what remains of it out: all but the dimensions of the second input, or one number."""
@@ -137,12 +135,6 @@ def reduction(call: Signature, source: Input) -> Amounts | None:
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
 
 
-@takes(0)
-def scan(call: Signature, source: Input) -> Amounts | None:
-    """cumsum, sort and their like: as much out as in."""
-    return _whole(amounts.REDUCTION, bytes_of(source), _fresh(source), float(source.element_count))
-
-
 def topk(call: Signature) -> Amounts | None:
     """topk: the input in, k values and their places (8 bytes) of each row out."""
     source, count = call.tensor(0), call.integers(1)
@@ -153,38 +145,6 @@ def topk(call: Signature) -> Amounts | None:
     return _whole(
         amounts.ROUTING, bytes_of(source), times(kept, None if size is None else size + 8), float(source.element_count)
     )
-
-
-def routing(call: Signature) -> Amounts | None:
-    """Sorting tokens by expert: every tensor is read, and as much is written."""
-    tensors = call.tensors()
-    moved = total(*map(bytes_of, tensors))
-    return _whole(amounts.ROUTING, moved, moved, float(sum(one.element_count for one in tensors))) if tensors else None
-
-
-def copy(call: Signature) -> Amounts | None:
-    """copy_: the second tensor is read (or its broadcast part), the first is written."""
-    target, source = (call.inputs[i] if len(call.inputs) > i else Input() for i in range(2))
-    if not target.is_tensor or not source.is_tensor:
-        return None
-    return _whole(amounts.COPY, bytes_of(source), _fresh(target), 0.0)
-
-
-@takes(0)
-def clone(call: Signature, source: Input) -> Amounts | None:
-    return _whole(amounts.COPY, bytes_of(source), _fresh(source), 0.0)
-
-
-def fill(call: Signature) -> Amounts | None:
-    """fill_, zero_, normal_ …: the tensor is written."""
-    target = call.inputs[0] if call.inputs else Input()
-    return _whole(amounts.COPY, 0.0, _fresh(target), 0.0) if target.is_tensor else None
-
-
-def cat(call: Signature) -> Amounts | None:
-    """cat, stack: all tensors of the list in, the same amount out."""
-    moved = total(*map(bytes_of, call.tensors()))
-    return _whole(amounts.COPY, moved, moved, 0.0) if call.tensors() else None
 
 
 def lookup(call: Signature) -> Amounts | None:
@@ -267,13 +227,6 @@ def embedding_backward(call: Signature) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, written, float(gradient.element_count))
 
 
-@takes(0)
-def dropout(call: Signature, source: Input) -> Amounts | None:
-    """native_dropout: input in, result and a mask of one byte each out."""
-    written = total(_fresh(source), float(source.element_count))
-    return _whole(amounts.ELEMENTWISE, bytes_of(source), written, float(source.element_count))
-
-
 def pool(call: Signature) -> Amounts | None:
     """max_pool*d (with indices of 8 bytes), avg_pool*d: input, kernel, stride, padding, dilation."""
     source, kernel = call.tensor(0), call.integers(1)
@@ -305,24 +258,11 @@ def resize(call: Signature) -> Amounts | None:
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(max(count, source.element_count)))
 
 
-@takes(1)
-def pool_backward(call: Signature, source: Input) -> Amounts | None:
-    """Gradient of a pooling: gradient, input (and indices) in, the gradient of the input out."""
-    read = total(*(bytes_of(one) for one in call.tensors() if one is not source))
-    return _whole(amounts.REDUCTION, read, _fresh(source), float(source.element_count))
-
-
 @takes(0, 1)
 def loss(call: Signature, source: Input, target: Input) -> Amounts | None:
     """nll_loss_forward: one element per row and the row's class."""
     picked = times(target.element_count, element_bytes(source.dtype))
     return _whole(amounts.REDUCTION, total(picked, bytes_of(target)), element_bytes(source.dtype), 0.0)
-
-
-@takes(1)
-def loss_backward(call: Signature, source: Input) -> Amounts | None:
-    """nll_loss_backward: gradient, input, target: a gradient of the input's size is written."""
-    return _whole(amounts.REDUCTION, bytes_of(call.tensor(2)), _fresh(source), 0.0)
 
 
 @takes(0, 1)

@@ -4,8 +4,6 @@ A product of (m × k) and (k × n) is 2·m·n·k flop and reads m·k + k·n, wri
 ``beta·C``) is m·n element operations and the bytes of the addend; a zero dimension needs nothing.
 """
 
-from __future__ import annotations
-
 import math
 
 from xsp_post.work.amounts import EXPERTS, PRODUCT, Amounts, bytes_of, operand_of, times, total
@@ -14,14 +12,9 @@ from xsp_post.work.signature import Input, Signature
 
 
 def product(
-    left: Input | None,
-    right: Input | None,
-    addend: Input | None = None,
-    *,
-    is_right_transposed: bool = False,
-    out_dtype: str = "",
-    family: str = PRODUCT,
-) -> Amounts | None:
+    left: Input | None, right: Input | None, addend: Input | None = None, *, is_right_transposed: bool = False,
+    out_dtype: str = "", family: str = PRODUCT,
+) -> Amounts | None:  # fmt: skip
     """One (batched) product. ``right`` is (…, k, n), or (…, n, k) where it is stored transposed."""
     if left is None or right is None or not left.sizes or not right.sizes:
         return None

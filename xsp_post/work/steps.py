@@ -1,7 +1,5 @@
 """Texts of serving steps → the sums over their requests that attention needs (`names.step_texts`)."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

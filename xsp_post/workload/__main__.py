@@ -6,8 +6,6 @@ Exit codes: 0 recorded · 6 disk full · 12 out of memory · otherwise that of t
 ``failure.json`` in the output folder; an error of the user's own code is left to Python's traceback.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import sys

@@ -4,8 +4,6 @@ The measured iterations of a process are cut into rounds; a round holds one bloc
 So the levels' iterations lie close together, and load from outside meets all of them alike.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from math import ceil

@@ -1,7 +1,5 @@
 """Names of the built-in workloads and the error messages of this package, without importing torch."""
 
-from __future__ import annotations
-
 import difflib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """``run`` → capture: the facts about software and device that decide whether captures are alike."""
 
-from __future__ import annotations
-
 import platform
 from typing import Any
 

@@ -5,8 +5,6 @@ matrix products, convolutions and attention; elementwise work counts 0), inclusi
 bytes: see `layer_work`.
 """
 
-from __future__ import annotations
-
 import copy
 from collections import Counter
 from collections.abc import Callable
@@ -95,10 +93,9 @@ def _counted(phase: str, model: nn.Module, run: Callable[[], Any], depth: int, k
     open_layers: list[tuple[dict[str, Any], int]] = []  # their rows, and the flops before them
 
     def before(path: str, module: nn.Module, inputs: Any) -> None:
-        parsed = range_text.parse(range_text.format_layer(path, type(module).__name__, calls[path]))
-        assert parsed is not None
+        layer_path, layer_type = range_text.layer_names(path, type(module).__name__)
         rows.append({
-            "phase": phase, "layer_path": parsed.name, "layer_type": parsed.layer_type, "call_index": calls[path],
+            "phase": phase, "layer_path": layer_path, "layer_type": layer_type, "call_index": calls[path],
             "shape_text": "", "flop_count": 0, "least_bytes": read_bytes(module, inputs) + own_bytes(module, inputs),
             "allocated_bytes": 0,
         })  # fmt: skip

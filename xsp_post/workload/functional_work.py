@@ -5,8 +5,6 @@ counted here, by Python-level calls of torch functions while no layer runs: flop
 them; bytes of each call's tensors once, none for a view.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -57,9 +55,8 @@ class Counting(TorchFunctionMode):
         self._layer_depth -= 1
 
     def _enter(self, path: str, module: nn.Module, inputs: Any) -> None:
-        parsed = range_text.parse(range_text.format_layer(path, type(module).__name__, self._calls[path]))
-        assert parsed is not None
-        self._open.append((parsed.name, self._calls[path]))
+        layer_path, _ = range_text.layer_names(path, type(module).__name__)
+        self._open.append((layer_path, self._calls[path]))
         self._calls[path] += 1
 
     def _leave(self, module: nn.Module, inputs: Any, output: Any) -> None:

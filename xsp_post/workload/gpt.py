@@ -4,8 +4,6 @@ Attention, residual additions and the cache update are modules of their own, so 
 into a layer. Shapes: tokens ``(batch, length)`` int64, logits ``(batch, vocabulary)`` of the last position.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

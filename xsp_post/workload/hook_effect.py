@@ -4,8 +4,6 @@ A module may choose another way when hooks are on it (PyTorch's TransformerEncod
 the levels measure different programs, and the difference in time is not the cost of profiling.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from typing import Any

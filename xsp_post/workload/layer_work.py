@@ -4,8 +4,6 @@ Least bytes are what has to move: inputs + parameters and buffers + outputs, eac
 the rows that are looked up.
 """
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -4,8 +4,6 @@ Every level runs the same seed, warm-up and iterations, so that only the profili
 process run in turns (`blocks`); each writes into a folder of its own.
 """
 
-from __future__ import annotations
-
 import gc
 import json
 import time

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import pickle
 import runpy
 import sys
 import threading
@@ -19,10 +18,13 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import torch
+try:
+    import torch
+except ModuleNotFoundError:
+    sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
 from xsp_post.workload.ranges import ranges
-from xsp_post.workload.recorder import profile, write_trace
+from xsp_post.workload.recorder import profile, write_annotations, write_recording
 
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
 
@@ -110,22 +112,10 @@ class Watch:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         self._profiler.stop()
-        annotations = _graph_annotations()
-        if annotations:
-            name = TRACE if self._settings["profiler"] == "torch" else REPORT
-            (self._output / f"{name.partition('.')[0]}.annotations.pkl").write_bytes(pickle.dumps(annotations))
         if self._settings["profiler"] == "torch":
-            part = self._output / "trace.json"
-            self._profiler.export_chrome_trace(str(part))
-            write_trace([part], self._output / TRACE)
-
-
-def _graph_annotations() -> dict[int, list[Any]]:
-    """What the program named the nodes of its CUDA graphs by (`mark_kernels`); nothing where torch cannot say it."""
-    for name in ("torch.cuda.graph_annotations", "torch.cuda._graph_annotations"):
-        if name in sys.modules:
-            return dict(sys.modules[name].get_kernel_annotations())
-    return {}
+            write_recording(self._profiler, self._output / TRACE)
+        else:
+            write_annotations(self._output / REPORT)
 
 
 def _is_compiled(module: torch.nn.Module) -> bool:

@@ -18,8 +18,6 @@ same form (the tree calls them MODULE), so that the work a module does between i
 ``[self]`` of that module; the model itself is its model range.
 """
 
-from __future__ import annotations
-
 import difflib
 import os
 import threading
@@ -63,6 +61,7 @@ class NvtxSink:
                 "The package nvtx, which writes the ranges, is not installed.", code="nvtx-missing"
             ) from None
         self._domain = nvtx.get_domain(range_text.DOMAIN)
+        self.is_deaf = type(self._domain).__name__ == "DummyDomain"  # what nvtx gives where no tool is attached
         self._shapes: dict[tuple[tuple[int, ...], tuple[int, int] | None], Any] = {}
 
     def prepare(self, text: str, category: str, payload: int) -> Any:
@@ -103,38 +102,40 @@ class ListeningSink:
     """Ranges to whatever listens at that moment: always to NVTX, which is free of charge while no tool listens, and
     to torch.profiler while it records, wherever it begins and ends. ``was_heard``: something did listen."""
 
-    takes_work = True
-
     def __init__(self) -> None:
         self.was_called = False
         self.was_heard = _is_tool_attached()
-        self._annotations = AnnotationSink()
+        self.is_installed = True
         self._nvtx: NvtxSink | None = None
         try:
-            self._nvtx = NvtxSink()
+            sink = NvtxSink()
+            self._nvtx = None if sink.is_deaf else sink
         except ToolError:  # without the package only torch.profiler can listen
-            self.was_heard = False
+            self.was_heard = self.is_installed = False
+        self.takes_work = self._nvtx is not None
+        self._is_recording = _recording()
         self._open = threading.local()
 
     def prepare(self, text: str, category: str, payload: int) -> tuple[str, Any]:
         own = None if self._nvtx is None else self._nvtx.prepare(text, category, payload)
-        return self._annotations.prepare(text, category, payload), own
+        return range_text.PREFIX + text, own
 
     def push(self, prepared: tuple[str, Any]) -> None:
         self.was_called = True
-        is_recorded = _is_torch_recording()
-        _stack(self._open).append(is_recorded)
-        if is_recorded:
+        annotation = None
+        if self._is_recording():
             self.was_heard = True
-            self._annotations.push(prepared[0])
+            annotation = torch.profiler.record_function(prepared[0])
+            annotation.__enter__()
+        _stack(self._open).append(annotation)
         if self._nvtx is not None:
             self._nvtx.push(prepared[1])
 
     def pop(self, shape: tuple[int, ...] | None, work: tuple[int, int] | None = None) -> None:
         if self._nvtx is not None:
             self._nvtx.pop(shape, work)
-        if _stack(self._open).pop():
-            self._annotations.pop(shape)
+        if (annotation := _stack(self._open).pop()) is not None:
+            annotation.__exit__(None, None, None)
 
     def complaint(self) -> str:
         """What to say at the end where nothing was recorded; "" where something was, or where that is unknown."""
@@ -143,7 +144,7 @@ class ListeningSink:
         if self.was_heard:
             return ""
         hint = "Run under torch.profiler.profile() or: nsys profile -t cuda,nvtx python program.py"
-        missing = "" if self._nvtx is not None else " (nsys needs the package nvtx, which is not installed)"
+        missing = "" if self.is_installed else " (nsys needs the package nvtx, which is not installed)"
         return f"xsp_post.ranges: nothing listened, so no range was recorded. {hint}{missing}"
 
 
@@ -185,11 +186,21 @@ class ClockSink:
         self.end_ns[_stack(self._open).pop()] = now
 
 
-def _is_torch_recording() -> bool:
+def _recording() -> Callable[[], bool]:
     """Whether torch.profiler records now; ``emit_nvtx`` does not count, its annotations leave our domain."""
-    # torch has no public question for this; a version without this one is taken as not recording
-    ask = getattr(torch._C._autograd, "_profiler_type", None)
-    return ask is not None and getattr(ask(), "name", "") == "KINETO"
+    # torch has no public questions for this; a version without these is taken as not recording
+    is_enabled = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
+    ask = getattr(torch._C._autograd, "_profiler_type", lambda: None)
+    known: list[bool] = []  # of the recording that goes on: to ask of which kind it is takes 5 µs
+
+    def is_recording() -> bool:
+        if not is_enabled():
+            known.clear()
+        elif not known:
+            known.append(getattr(ask(), "name", "") == "KINETO")
+        return bool(known) and known[0]
+
+    return is_recording
 
 
 def _stack(local: threading.local) -> list[Any]:
@@ -304,6 +315,7 @@ class LayerRanges:
         self, path: str, layer_type: str, synchronize: Callable[[], None] | None
     ) -> tuple[Callable[..., None], Callable[..., None]]:
         calls, sink = self._calls, self._sink
+        takes_work, takes_shapes = getattr(sink, "takes_work", False), not isinstance(sink, ListeningSink)
         prepared: list[Any] = []
         works: dict[Any, tuple[int, int] | None] = {}  # by the sizes of the first input and output
 
@@ -320,10 +332,10 @@ class LayerRanges:
         def after(module: nn.Module, inputs: Any, output: Any) -> None:
             if synchronize is not None:
                 synchronize()
-            shape = output_shape(output)
-            if not getattr(sink, "takes_work", False):
-                sink.pop(shape)
+            if not takes_work:
+                sink.pop(output_shape(output) if takes_shapes else None)
                 return
+            shape = output_shape(output)
             sizes = output_shape(inputs), shape
             if sizes not in works:
                 works[sizes] = sized_work(module, inputs, output)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import gc
 import gzip
 import json
+import pickle
 import re
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -157,6 +159,23 @@ def _sink(profiler: str) -> Sink:
     if profiler == "none":
         return ClockSink()
     return AnnotationSink() if profiler == "torch" else NvtxSink()
+
+
+def write_recording(profiler: Any, trace: Path) -> None:
+    """The trace of a stopped torch.profiler, and what the program named the nodes of its CUDA graphs by beside it."""
+    part = trace.with_name("trace.json")
+    profiler.export_chrome_trace(str(part))
+    write_trace([part], trace)
+    write_annotations(trace)
+
+
+def write_annotations(capture: Path) -> None:
+    """What the program named the nodes of its CUDA graphs by (`mark_kernels`), beside a capture, where there is any."""
+    for name in ("torch.cuda.graph_annotations", "torch.cuda._graph_annotations"):
+        known = dict(sys.modules[name].get_kernel_annotations()) if name in sys.modules else {}
+        if known:
+            capture.with_name(f"{capture.name.partition('.')[0]}.annotations.pkl").write_bytes(pickle.dumps(known))
+            return
 
 
 # torch.profiler writes the host's name and the file's path, each on a line of its own

@@ -1,7 +1,5 @@
 """`record`: a program of the user → a capture in a folder, by nsys or by torch's profiler in its own process."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

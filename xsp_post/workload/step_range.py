@@ -1,7 +1,5 @@
 """One step of inference → a range that says its kind, requests, tokens and context (`range_text`)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -15,14 +13,15 @@ from xsp_post.workload.ranges import ListeningSink
 
 @contextmanager
 def step(
-    kind: str, tokens: int | Sequence[int] = 1, context: int | Sequence[int] = 0, *, requests: int = 0, bucket: int = 0
-) -> Iterator[None]:
+    kind: str, tokens: int | Sequence[int] = 1, context: int | Sequence[int] = 0, *, requests: int = 0,
+    bucket: int = 0, ids: Sequence[object] = (),
+) -> Iterator[None]:  # fmt: skip
     """A range around one step of an inference loop, to whatever listens: nsys, ncu or torch.profiler.
 
     ``kind``: prefill, decode, mixed, verify, draft or encoder. ``tokens``: how many tokens each request computes;
     ``context``: how many keys they attend to, those of the step included. Each is one number for all requests, or one
     number a request. ``requests``: how many there are, where no sequence says it. ``bucket``: requests that the CUDA
-    graph was made for.
+    graph was made for. ``ids``: names of the requests, for the table requests.
 
     Raises UsageError for an unknown kind, or sequences of unlike length.
     """
@@ -35,7 +34,7 @@ def step(
         )
     count = lengths.pop() if lengths else 1
     each = [[one] * count if isinstance(one, int) else one for one in (tokens, context)]
-    text = range_text.format_step(kind_of_word()[kind], each[0], each[1], bucket)
+    text = range_text.format_step(kind_of_word()[kind], each[0], each[1], bucket, ids)
     sink = _sink()
     sink.push(sink.prepare(text, range_text.STEP, count))
     try:

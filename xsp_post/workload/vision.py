@@ -34,8 +34,7 @@ class Bottleneck(nn.Module):
         self.downsample: nn.Module | None = None
         if stride != 1 or channels_in != channels_out:
             self.downsample = nn.Sequential(
-                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False),
-                nn.BatchNorm2d(channels_out),
+                nn.Conv2d(channels_in, channels_out, 1, stride=stride, bias=False), nn.BatchNorm2d(channels_out)
             )
         self.add = Add()
         self.relu3 = nn.ReLU()

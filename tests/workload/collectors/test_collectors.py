@@ -75,11 +75,7 @@ def test_flags_an_old_nsys_does_not_list_are_left_out(fake, tmp_path):
     log = fake(help_text="old")  # the fake refuses unknown flags, so that success alone proves it
     made = NsysCollector().collect(plan(tmp_path))
     assert made.status == "done"
-    assert made.settings["tool_flags"] == [
-        "--trace=cuda,nvtx,cudnn,cublas",
-        "--force-overwrite=true",
-        "--sample=none",
-    ]
+    assert made.settings["tool_flags"] == ["--trace=cuda,nvtx,cudnn,cublas", "--force-overwrite=true", "--sample=none"]
     assert not any("--lazy" in " ".join(call) for call in calls(log) if call[0] == "export" and "--help" not in call)
 
 

@@ -1,7 +1,5 @@
 """``run`` → **capture**: how captures are made, one collector each, looked up by name."""
 
-from __future__ import annotations
-
 import importlib
 
 from xsp_post.base.errors import ToolError, UsageError

@@ -7,8 +7,6 @@ ToolError or UsageError, and the folder keeps ``capture.json`` with status faile
 process are made by `together.collect_together`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -96,10 +94,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
     kills_before = machine.out_of_memory_kills()
     started = time.perf_counter_ns()
     try:
-        with (
-            (plan.directory / STDOUT).open("ab") as stdout,
-            (plan.directory / STDERR).open("ab") as stderr,
-        ):
+        with (plan.directory / STDOUT).open("ab") as stdout, (plan.directory / STDERR).open("ab") as stderr:
             process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
                 env=_environment(plan, more_environment), start_new_session=True, preexec_fn=children.end_with_parent(),

@@ -1,7 +1,5 @@
 """``run`` → capture at levels M and M/L: no profiler at all, the child reads a clock itself."""
 
-from __future__ import annotations
-
 import importlib.util
 
 from xsp_post.model.capture import Capture, CapturePlan

@@ -8,8 +8,6 @@ say, NVIDIA's own roofline sections are recorded. Clocks are left alone, as in t
 flushed before each pass (ncu's default: reproducible), both recorded with the capture.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

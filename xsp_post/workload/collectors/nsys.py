@@ -5,8 +5,6 @@ one. Success is judged by the report, not by the exit code: nsys passes on the c
 its own for "profiling failed" (NVIDIA Nsight Systems User Guide, CLI; NSYS.md D).
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -71,14 +69,9 @@ class NsysCollector:
         is_cuda = plan.workload.device == "cuda"
         flags = profile_flags(tool, is_cuda)
         capture = begin(
-            plan,
-            self.name,
-            profiler="nsys",
-            kernel_meaning=GPU_KERNELS,
-            is_serialized=False,
-            tool_version=tool.version,
-            tool_flags=list(flags),
-        )
+            plan, self.name, profiler="nsys", kernel_meaning=GPU_KERNELS, is_serialized=False,
+            tool_version=tool.version, tool_flags=list(flags),
+        )  # fmt: skip
         profiled = run_child(
             [str(tool.path), "profile", *flags, f"--output={plan.directory / 'report'}",
              *child_command(plan, "cuda" if is_cuda else "nvtx")],

@@ -1,7 +1,5 @@
 """``run`` → captures: levels that share one measured process, each with a folder and a recording of its own."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace

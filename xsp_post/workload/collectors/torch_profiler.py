@@ -4,8 +4,6 @@ On a GPU it records the GPU's kernels through CUPTI, as nsys does. On the CPU th
 leaf operators of torch take their place, and the capture's settings say so (``kernel_meaning``).
 """
 
-from __future__ import annotations
-
 from xsp_post.model.capture import Capture, CapturePlan
 from xsp_post.workload.collectors.base import Availability, begin
 from xsp_post.workload.collectors.clock import torch_availability
