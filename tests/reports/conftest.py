@@ -43,9 +43,7 @@ class Page:
 
     def __init__(self, browser, path: Path, width: int = 1280, dark: bool = False) -> None:
         self.context = browser.new_context(
-            viewport={"width": width, "height": 900},
-            color_scheme="dark" if dark else "light",
-            reduced_motion="reduce",
+            viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light", reduced_motion="reduce"
         )
         self.context.set_default_timeout(120_000)  # for a busy machine
         self.page = self.context.new_page()

@@ -188,15 +188,15 @@ def test_a_long_name_leaves_room_for_its_time():
 
 
 @pytest.mark.parametrize(("room", "expected"), [
-    (60, "copy host to device, pageable · 12.7 GiB at 4.32 GB/s"),
-    (50, "copy host to devi…pageable · 12.7 GiB at 4.32 GB/s"),
-    (34, "copy h…ble · 12.7 GiB at 4.32 GB/s"),
-    (20, "copy host to …2 GB/s"),
+    (60, "host→device, pageable · 12.7 GiB at 4.32 GB/s"),
+    (40, "host→device, pageable · 12.7 GiB"),
+    (24, "host→device · 12.7 GiB"),
+    (16, "host→devic…7 GiB"),
 ])  # fmt: skip
 def test_the_amount_of_a_copy_is_cut_last(room, expected):
     from xsp_post.reports.terminal_tree import _fitting_copy
 
-    assert _fitting_copy("copy host to device, pageable · 12.7 GiB at 4.32 GB/s", room) == expected
+    assert _fitting_copy("host→device, pageable · 12.7 GiB at 4.32 GB/s", room) == expected
 
 
 @pytest.mark.parametrize("length", [14, 24])

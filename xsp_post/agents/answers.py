@@ -4,8 +4,6 @@ Every answer has the same frame: ``abstains`` with ``reason``, ``answer``, ``bal
 ``answer`` and ``balance`` what is unknown is left out, and records are ``columns`` and ``rows``.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """One folder → the captures and stores in it that may be read; nothing outside it, whatever a link says."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """One folder → a server of the Model Context Protocol over stdin and stdout; reads only (docs/programs.md)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path

@@ -16,8 +16,9 @@ from typing import Annotated
 import typer
 
 from xsp_post import __version__
-from xsp_post.base import streams
+from xsp_post.base import sealed, streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
+from xsp_post.base.output import in_child, parents
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.commands.options import COMMANDS, with_texts
 from xsp_post.commands.plain_values import PlainCommand, PlainGroup
@@ -80,6 +81,8 @@ def command_line() -> None:
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.argv[1:2] in (*_ALONE, ["batch"]):
         _spare_start()
+    if sealed.is_possible() and sys.argv[1:2] in (*_ALONE, ["export"], ["baseline"]):
+        parents.append(stops)
     try:
         code = _complained(_run)
         stops.finish()
@@ -90,8 +93,8 @@ def command_line() -> None:
         typer.echo(stops.sentence(), err=True)
         code = 128 + stops.received if stops.received else code
     remove_unfinished()
-    if not code and sys.argv[1:2] in _ALONE:
-        os._exit(0)  # the system takes back the memory of a million rows at once, Python row by row
+    if in_child or (not code and sys.argv[1:2] in _ALONE):
+        os._exit(code)  # the system takes back the memory of a million rows at once, Python row by row
     sys.exit(code)
 
 

@@ -1,7 +1,5 @@
 """`xsp-post baseline save NAME STORE`: a result kept under a name, which every command takes as ``baseline:NAME``."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -15,11 +13,7 @@ ACTIONS = SAVE, LIST = "save", "list"
 
 
 def baseline(
-    action: str,
-    name: str = "",
-    source: Path | None = None,
-    force: bool = False,
-    as_json: bool = False,
+    action: str, name: str = "", source: Path | None = None, force: bool = False, as_json: bool = False
 ) -> None:
     """Keep a result under a name: `compare baseline:NAME OTHER`. The folder is $XSP_POST_BASELINES or .xsp-post."""
     from xsp_post.base.text_safety import path_text
@@ -34,11 +28,12 @@ def baseline(
         return
     if action != SAVE or source is None or not _NAME.fullmatch(name):
         raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name")
-    from xsp_post.base.output import atomic_output, make_folder
+    from xsp_post.base.output import atomic_output, make_folder, require_free
 
     make_folder(shared.baseline_folder())
     target = shared.baseline_file(name)
     shared.spare_sources([source], target)
+    require_free(target, force)
     if shared.is_store([source]) and source.is_file():
         import shutil
 

@@ -114,10 +114,14 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.text import Text
 
     from xsp_post.base.text_safety import path_text, shown
+    from xsp_post.batch.assembly import jobs_of
 
     console = shared.stdout()
     done = [row for row in result.rows if row["status"] == "done"]
-    rows = [_cells(row) for row in done[:_SHOWN]]
+    jobs = [group for group in jobs_of(result.rows).values() if len(group) > 1]
+    ranks = {k for group in jobs for k in group}  # a sentence says what is to be known of them
+    listed = [row for k, row in enumerate(result.rows) if row["status"] == "done" and k not in ranks]
+    rows = [_cells(row) for row in listed[:_SHOWN]]
     names = list(rows[0]) if rows else []
     widths = {name: 2 + max(len(name), *(len(row[name]) for row in rows)) for name in names}
     if all(row.get("peak memory") == "–" for row in rows):
@@ -130,10 +134,12 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
         table.add_column(name, justify="left" if name in _TEXTS else "right", overflow="fold")
     for row in rows:
         table.add_row(*(Text(row[name]) for name in widths))
-    if done:
+    if rows:
         console.print(table)
-    if len(done) > _SHOWN:
-        console.print(f"… {len(done) - _SHOWN:,} more (xsp-post table fleet has all)", style="dim")
+    if len(listed) > _SHOWN:
+        console.print(f"… {len(listed) - _SHOWN:,} more (xsp-post table fleet has all)", style="dim")
+    for sentence in result.said:
+        console.print(Text(shown(sentence, 600)))
     for row in result.failed[:_SHOWN]:
         console.print(
             Text(
@@ -161,7 +167,8 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     else:
         page = "" if no_report else f" and {path_text(output / 'fleet.html')}"
         shared.say(f"Wrote {path_text(store)}{page}")
-    shared.say("Next: " + shared.command("xsp-post", "table", "fleet_models" if done else "fleet", store))
+    table_name = "ranks" if jobs else "fleet_models" if done else "fleet"
+    shared.say("Next: " + shared.command("xsp-post", "table", table_name, store))
 
 
 def _judge(result: BatchResult, strict: bool, output: Path) -> None:
@@ -169,22 +176,16 @@ def _judge(result: BatchResult, strict: bool, output: Path) -> None:
     table = shared.command("xsp-post", "table", "fleet", output / FLEET_STORE)
     hint = f"The table fleet gives the reason for each capture: {table}"
     if failed and failed == len(result.rows):
-        raise CaptureError(
-            f"None of the {failed} captures could be analysed.",
-            code="batch-all-failed",
-            hint=hint,
-        )
+        raise CaptureError(f"None of the {failed} captures could be analysed.", code="batch-all-failed", hint=hint)
     if failed and strict:
         raise CaptureError(
-            f"{failed} of {len(result.rows)} captures could not be analysed.",
-            code="batch-some-failed",
-            hint=hint,
+            f"{failed} of {len(result.rows)} captures could not be analysed.", code="batch-some-failed", hint=hint
         )
 
 
 @contextmanager
 def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Outcome], None]]]:
-    """(before, progress) of `run_batch`: a bar with an estimate on a terminal, by bytes since captures differ."""
+    """(before, progress) of `run_batch`: a bar with an estimate on a terminal."""
     if not sys.stderr.isatty():
         yield (lambda jobs: None), (lambda job, outcome: None)
         return
@@ -207,22 +208,11 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
 
     def before(jobs: list[Job]) -> None:
         if jobs:
-            total = sum(map(_size, jobs))
-            task.append(bar.add_task("captures", total=total, finished=0, count=len(jobs)))
+            task.append(bar.add_task("captures", total=len(jobs), finished=0, count=len(jobs)))
 
     def progress(job: Job, outcome: Outcome) -> None:
         state["finished"] += 1
-        bar.update(task[0], advance=_size(job), finished=state["finished"], description=shown(job.name, 40))
+        bar.update(task[0], advance=1, finished=state["finished"], description=shown(job.name, 40))
 
     with bar:
         yield before, progress
-
-
-def _size(job: Job) -> int:
-    """Bytes of a job, at least one so that a missing file counts too."""
-    total = 1
-    for source in job.sources:
-        path = Path(source)
-        files = path.rglob("*") if path.is_dir() else [path]
-        total += sum(file.stat().st_size for file in files if file.is_file())
-    return total

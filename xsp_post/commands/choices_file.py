@@ -4,8 +4,6 @@ Keys are the options without their dashes: ``model-range``, ``layer-range``, ``l
 ``layers-from``, ``roof``, ``peaks``. What the command line says comes first.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

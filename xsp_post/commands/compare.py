@@ -20,22 +20,15 @@ if TYPE_CHECKING:
 
 _TABLES = (
     "compare_summary", "compare_totals", "compare_causes", "compare_names", "compare_cases", "compare_models",
-    "compare_layers", "compare_kernels",
+    "compare_layers", "compare_kernels", "compare_steps",
 )  # fmt: skip
 
 
 @with_options(TREE, PART)
 def compare(
-    base: Path,
-    other: Path,
-    output: Path | None = None,
-    fail_if: list[str] | None = None,
-    top: int = 10,
-    as_markdown: bool = False,
-    options: Options = DEFAULTS,
-    force: bool = False,
-    as_json: bool = False,
-) -> None:
+    base: Path, other: Path, output: Path | None = None, fail_if: list[str] | None = None, top: int = 10,
+    as_markdown: bool = False, options: Options = DEFAULTS, force: bool = False, as_json: bool = False,
+) -> None:  # fmt: skip
     """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
     from xsp_post.base.output import require_free
     from xsp_post.base.progress import step
@@ -48,6 +41,7 @@ def compare(
     if output is not None:
         shared.spare_sources([base, other], output)
         require_free(output, force)
+    shared.close([shared.baseline(path) for path in (base, other)], options)
     sides = [shared.results_of([path], options) for path in (base, other)]
     parts = {side: part_text(results) for side, results in zip(("base", "other"), sides)}
     names = (_named(base, parts["base"]), _named(other, parts["other"]))
@@ -96,9 +90,12 @@ def _print(comparison: Analysis, top: int) -> None:
     for row in comparison.frame("compare_summary").to_dict("records"):
         style = ("bold yellow" if row["is_difference"] else "bold green") if row["subject"] == "verdict" else ""
         say(console, Text(shown(str(row["statement"]), 600), style=style))
-    models = comparison.frame("compare_models")
+    models, steps = comparison.frame("compare_models"), comparison.frame("compare_steps")
+    if len(steps):
+        _section(console, "Steps of equal size", "compare_steps", _for_print(steps, "quantity", "_value"), 0)
     if len(models):
-        _section(console, "Model, per iteration", "compare_models", _for_print(models, "quantity", "_value"), 0)
+        table = _for_print(models, "quantity", "_value")
+        _section(console, "Model, per iteration", "compare_models", table, top if len(steps) else 0)
     for title, name, column in (
         ("Layers, per call", "compare_layers", "layer_path"),
         ("Kernels, all launches of one call of the layer", "compare_kernels", "name"),

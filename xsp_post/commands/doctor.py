@@ -1,7 +1,5 @@
 """`xsp-post doctor`: which tools for measuring are installed, and what each missing one would add."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -27,12 +25,7 @@ class Check:
     remedy: str = ""
 
 
-def doctor(
-    measure_peaks: bool = False,
-    output: Path | None = None,
-    force: bool = False,
-    as_json: bool = False,
-) -> None:
+def doctor(measure_peaks: bool = False, output: Path | None = None, force: bool = False, as_json: bool = False) -> None:
     """Check nsys, ncu, GPU, driver, permissions and packages; say what each missing one would provide."""
     checks = all_checks()
     peaks = _measured_peaks(output, force) if measure_peaks or output else None

@@ -1,7 +1,5 @@
 """`xsp-post explain CODE`: what a finding or an error means, and what to do."""
 
-from __future__ import annotations
-
 import difflib
 
 import typer
@@ -10,10 +8,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.commands import shared
 
 
-def explain(
-    code: str,
-    as_json: bool = False,
-) -> None:
+def explain(code: str, as_json: bool = False) -> None:
     """Explain a finding or an error by the code that stands in brackets behind it: its cause, and what to do."""
     from xsp_post.base.messages import ERRORS, FINDINGS
 

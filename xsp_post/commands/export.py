@@ -1,10 +1,9 @@
 """`xsp-post export STORE --to perfetto`: results as files that other tools open."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import written
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -14,16 +13,9 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 @with_options(TREE, PART)
 def export(
-    sources: list[Path],
-    to: str,
-    output: Path | None = None,
-    capture: int | None = None,
-    limit: int | None = None,
-    options: Options = DEFAULTS,
-    anonymise: bool = False,
-    force: bool = False,
-    as_json: bool = False,
-) -> None:
+    sources: list[Path], to: str, output: Path | None = None, capture: int | None = None, limit: int | None = None,
+    options: Options = DEFAULTS, anonymise: bool = False, force: bool = False, as_json: bool = False,
+) -> None:  # fmt: skip
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters
     from xsp_post.base.progress import step
@@ -64,6 +56,7 @@ def export(
 
 
 def _size(path: Path) -> int:
+    path = written(path)
     files = path.rglob("*") if path.is_dir() else [path]
     return sum(one.stat().st_size for one in files if one.is_file())
 

@@ -1,7 +1,5 @@
 """`xsp-post history`: many captures of one workload → since which capture it is slower, by how much, and in what."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
@@ -22,7 +20,7 @@ def history(
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
     from xsp_post.base.output import make_folder
     from xsp_post.base.text_safety import path_text, shown
-    from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS
+    from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS, values_of_store
     from xsp_post.batch.history import history as read
     from xsp_post.compare.history_bars import check_since, parse_since
     from xsp_post.reports.history_page import write_history_page
@@ -31,6 +29,8 @@ def history(
     if by and by not in ORDERS:
         raise UsageError(f"--by {by!r} is not one of {', '.join(ORDERS)}", code="history-order")
     bars = [parse_since(text) for text in fail_if or ()]
+    stores = {since: shared.baseline(Path(since)) for _, since in bars}
+    kept = {since: values_of_store(store) for since, store in stores.items() if str(store) != since}
     folder = output or _beside(Path(paths[0]))
     found, failed = read([str(shared.baseline(Path(path))) for path in paths], folder, options, by)
     make_folder(folder)
@@ -62,7 +62,7 @@ def history(
     shared.say(f"Wrote {path_text(store)} and {path_text(page)}")
     if not as_json:
         shared.say("All numbers: " + shared.command("xsp-post", "table", "history", store))
-    for sentence in check_since(values, changes, bars):
+    for sentence in check_since(values, changes, bars, kept):
         shared.say(f"--fail-if {sentence}")
 
 

@@ -1,7 +1,5 @@
 """`xsp-post ingest`: recorded captures → store and report."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
@@ -14,20 +12,10 @@ from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
 
 @with_options(TREE, ROOFS, PART)
 def ingest(
-    sources: list[Path],
-    output: Path | None = None,
-    report: Path | None = None,
-    options: Options = DEFAULTS,
-    strict: bool = False,
-    unattributed_limit: float = 0.05,
-    anonymise: bool = False,
-    force: bool = False,
-    depth: int | None = None,
-    verbose: bool = False,
-    top: int = 12,
-    quiet: bool = False,
-    as_json: bool = False,
-) -> None:
+    sources: list[Path], output: Path | None = None, report: Path | None = None, options: Options = DEFAULTS,
+    strict: bool = False, unattributed_limit: float = 0.05, anonymise: bool = False, force: bool = False,
+    depth: int | None = None, verbose: bool = False, top: int = 12, quiet: bool = False, as_json: bool = False,
+) -> None:  # fmt: skip
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
     from xsp_post.base.output import require_free
 

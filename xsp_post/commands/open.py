@@ -1,7 +1,5 @@
 """`xsp-post open STORE|CAPTURE`: the page in the browser."""
 
-from __future__ import annotations
-
 import tempfile
 import webbrowser
 from pathlib import Path

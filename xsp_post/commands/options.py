@@ -1,7 +1,5 @@
 """`model.options.Options` and options.txt → command-line options of a command, and their values → one `Options`."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import re

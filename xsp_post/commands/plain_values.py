@@ -4,8 +4,6 @@ Typer 0.29 and later check each value with pydantic, also one that was not given
 takes a tenth of the time of `tree`. Texts, numbers that are defaults and paths of which nothing is asked need no check.
 """
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from pathlib import Path

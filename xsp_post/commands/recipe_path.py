@@ -1,7 +1,5 @@
 """`xsp-post recipe-path`: the folder to give nsys as NSYS_RECIPE_PATH."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import typer
@@ -9,10 +7,7 @@ import typer
 from xsp_post.commands import shared
 
 
-def recipe_path(
-    output: Path | None = None,
-    as_json: bool = False,
-) -> None:
+def recipe_path(output: Path | None = None, as_json: bool = False) -> None:
     """Print a folder with the recipe xsp_tree: NSYS_RECIPE_PATH=$(xsp-post recipe-path) nsys recipe xsp_tree ..."""
     import sys
 

@@ -67,6 +67,7 @@ def _write_store(capture: Path, store: Path) -> None:
 
 def _show(store: Path, last: Path | None, as_json: bool) -> None:
     from xsp_post.reports import why as report
+    from xsp_post.reports.terminal_text import say
 
     results = shared.results_of([store], DEFAULTS)
     said = report.why(results)
@@ -77,7 +78,7 @@ def _show(store: Path, last: Path | None, as_json: bool) -> None:
     else:
         report.print_why(shared.stdout(), said)
         if last is not None:
-            typer.echo(f"\nSince {path_text(last)}\n  {change}")
+            say(shared.stdout(), f"\nSince {path_text(last)}\n  {change}")
     shared.say(f"Wrote {path_text(store)}")
     shared.say("Next: " + shared.command("xsp-post", "open", store))
 

@@ -23,19 +23,12 @@ FORMATS = ("html", "json", "png", "svg")
 
 @with_options(TREE, ROOFS, PART)
 def report(
-    sources: list[Path],
-    output: Path | None = None,
-    only: list[str] | None = None,
-    format: str = "html",
-    case: int = -1,
-    open_page: bool = False,
-    options: Options = DEFAULTS,
-    anonymise: bool = False,
-    force: bool = False,
+    sources: list[Path], output: Path | None = None, only: list[str] | None = None, format: str = "html",
+    case: int = -1, open_page: bool = False, options: Options = DEFAULTS, anonymise: bool = False, force: bool = False,
     as_json: bool = False,
-) -> None:
+) -> None:  # fmt: skip
     """Write the report of a store or capture: one HTML file that loads nothing from the network."""
-    from xsp_post.base.output import require_free
+    from xsp_post.base.output import parents, require_free
 
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
@@ -45,6 +38,8 @@ def report(
     page = output or _path_for(sources[0], ".html")
     if chosen == "html" or (chosen == "json" and output):
         require_free(page, force)
+    if open_page or chosen in ("png", "svg"):  # it starts a browser, or the capture says which files there will be
+        parents.clear()
     results = shared.anonymised(shared.results_of(sources, options), anonymise)
     wanted = None if case < 0 else case
     if chosen == "json":
@@ -74,12 +69,13 @@ def write_page(
     results: Results, path: Path, only: list[str] | None = None, case: int | None = None, force: bool = False
 ) -> None:
     """The page as a file, and a line that says so."""
+    from xsp_post.base.output import written
     from xsp_post.base.progress import step
     from xsp_post.reports.html import write_report
 
     with step("writing the report …"):
         write_report(results, path, force=force, case=case, only=only or ())
-    shared.say(f"Wrote {path_text(path)} ({path.stat().st_size / 1e6:.1f} MB)")
+    shared.say(f"Wrote {path_text(path)} ({written(path).stat().st_size / 1e6:.1f} MB)")
 
 
 def _json(results: Results, output: Path | None, only: list[str], case: int | None, force: bool) -> None:

@@ -21,35 +21,14 @@ if TYPE_CHECKING:
 
 
 def run(
-    model: str,
-    batch_size: str = "1",
-    levels: str = "M,ML,MLG",
-    collector: str = "auto",
-    device: str = "auto",
-    warmup: int = 3,
-    iterations: int | None = None,
-    repeat: int | None = None,
-    apart: bool = False,
-    deep_at: str = "optimal",
-    mode: str = "inference",
-    dtype: str = "float32",
-    input_shape: str = "",
-    compiled: bool = False,
-    layer_depth: int = -1,
-    layer_kind: str = "",
-    no_serialize: bool = False,
-    launch_blocking: bool = False,
-    threads: int = 0,
-    seed: int = 0,
-    timeout: float = 900.0,
-    ncu: bool = False,
-    peaks: Path | None = None,
-    resume: bool = False,
-    output: Path | None = None,
-    force: bool = False,
-    keep: bool = False,
-    as_json: bool = False,
-) -> None:
+    model: str, batch_size: str = "1", levels: str = "M,ML,MLG", collector: str = "auto", device: str = "auto",
+    warmup: int = 3, iterations: int | None = None, repeat: int | None = None, apart: bool = False,
+    deep_at: str = "optimal", mode: str = "inference", dtype: str = "float32", input_shape: str = "",
+    compiled: bool = False, layer_depth: int = -1, layer_kind: str = "", no_serialize: bool = False,
+    launch_blocking: bool = False, threads: int = 0, seed: int = 0, timeout: float = 900.0, ncu: bool = False,
+    peaks: Path | None = None, resume: bool = False, output: Path | None = None, force: bool = False,
+    keep: bool = False, as_json: bool = False,
+) -> None:  # fmt: skip
     """Measure a model at increasing profiling levels; state the accuracy of each latency and the cost of profiling."""
     from xsp_post import run as runs
     from xsp_post.base.errors import XspPostError

@@ -49,9 +49,22 @@ def command(*words: object) -> str:
     return shell_command(words)
 
 
+def close(paths: list[Path], options: Options | None = None) -> None:
+    """Before foreign files are opened: what only programs of NVIDIA can read is exported, then this process sealed."""
+    from xsp_post.base import output, sealed
+
+    if output.parents:
+        from xsp_post.ingest.sources import make_before
+
+        sources = [*paths, *(options.layers_from if options else ())]
+        make_before(sources)
+        sealed.close(sources)
+
+
 def begin_reading(paths: list[Path], options: Options) -> SqliteTables | None:
     """Begin to read a single nsys export before anything heavy is imported; None for every other source, and for a
     large one of which only a time is wanted."""
+    close(paths, options)
     from xsp_post.ingest.nsys_window import is_windowed
     from xsp_post.ingest.sources import begin
 
@@ -94,11 +107,12 @@ def baseline(path: Path) -> Path:
 
 def results_of(paths: list[Path], options: Options, reading: SqliteTables | None = None) -> Graph:
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
+    paths = [baseline(path) for path in paths]
+    close(paths, options)
     from xsp_post.base.progress import step
     from xsp_post.model.options import TREE
     from xsp_post.pipeline import results_of
 
-    paths = [baseline(path) for path in paths]
     with step("reading captures …"):
         results = results_of(paths, options, reading)
     if not options.is_default(TREE) and is_store(paths):
@@ -111,6 +125,7 @@ def is_store(paths: list[Path]) -> bool:
     """Whether the paths name a store, or the folder of a batch."""
     from xsp_post.pipeline import store_of
 
+    close(paths)
     return store_of(paths) is not None
 
 

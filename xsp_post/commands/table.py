@@ -60,8 +60,11 @@ def table(
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
+    from xsp_post.base.output import atomic_output, require_free
     from xsp_post.tables.catalogue import table_name
 
+    if output is not None:
+        require_free(output, force)
     results = shared.results_of(sources, options)
     from xsp_post.model.results import for_people
 
@@ -77,8 +80,6 @@ def table(
     if output is None:
         _to_stdout(frame, chosen, top, found, bool(sort))
         return
-    from xsp_post.base.output import atomic_output
-
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
     shared.say(f"Wrote {path_text(output)} ({len(frame):,} rows)")

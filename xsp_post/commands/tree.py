@@ -1,17 +1,16 @@
 """`xsp-post tree`: a capture or store as a tree a person can read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
-# What is printed of captures: a store shows what it holds already, too.
+# What is printed of captures, and the findings of nothing else: a store shows what it holds already, too.
 SHOWN = (
     "captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings", "part",
     "idle_causes", "device_windows", "experiment", "replays", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
+    "ranks",
 )  # fmt: skip
 
 
@@ -50,7 +49,7 @@ def tree(
     else:
         from xsp_post.reports.terminal import print_tree
 
-        print_tree(shared.stdout(), results, depth=depth, top=top, layer=layer, rank=rank, verbose=verbose)
+        print_tree(shared.stdout(), results, graph, depth=depth, top=top, layer=layer, rank=rank, verbose=verbose)
         shared.say(shared.what_to_record(results) or _next(sources))
     if strict:
         shared.check_strict(results, unattributed_limit)

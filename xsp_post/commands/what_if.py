@@ -1,7 +1,5 @@
 """`xsp-post what-if`: what an execution would take if something changed, from a replay of the recording."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError

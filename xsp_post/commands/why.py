@@ -1,7 +1,5 @@
 """`xsp-post why`: what limits the program, why the device waited, and what to do next."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.commands import shared
@@ -11,11 +9,7 @@ from xsp_post.model.options import DEFAULTS, PART, TREE, Options
 
 @with_options(TREE, PART)
 def why(
-    sources: list[Path],
-    layer: str = "",
-    verbose: bool = False,
-    options: Options = DEFAULTS,
-    as_json: bool = False,
+    sources: list[Path], layer: str = "", verbose: bool = False, options: Options = DEFAULTS, as_json: bool = False
 ) -> None:
     """Report what limits the program, with numbers, the largest causes of idle time, and what to do next."""
     results = shared.results_of(sources, options, shared.begin_reading(sources, options))

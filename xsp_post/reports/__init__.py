@@ -4,19 +4,12 @@
 `charts` gives all of a report's charts by id. They see `analysis.Results` only.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 _PUBLIC = {
-    "charts": "images",
-    "to_png": "images",
-    "to_svg": "images",
-    "write_report": "html",
-    "render": "html",
-    "report_dict": "json_form",
-    "build": "document",
-}
+    "charts": "images", "to_png": "images", "to_svg": "images", "write_report": "html", "render": "html",
+    "report_dict": "json_form", "build": "document",
+}  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

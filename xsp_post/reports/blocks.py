@@ -4,8 +4,6 @@
 numbers in the units of their columns; text is made at the very end by `theme.text_of`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -106,6 +104,8 @@ def says_nothing(values: pd.Series) -> bool:
     name = str(values.name)
     if not len(values):
         return False
+    if values.isna().all():
+        return True
     if name in _UNKNOWN_COUNTS:
         return bool((values.fillna(-1) < 0).all())
     if name in ("is_negative", "counter_coverage_ratio"):

@@ -1,7 +1,5 @@
 """Results → the changes that `xsp-post what-if` can make to a capture: heaviest kernels and layers, advice."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

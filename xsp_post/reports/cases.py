@@ -4,8 +4,6 @@ A *case* is a workload at one batch size and phase (model/schemas/columns.txt). 
 compares (A1, A15) and one where it goes deep: the optimal batch size if it has kernels, else the deepest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """The tables of a comparison → one self-contained page."""
 
-from __future__ import annotations
-
 import os
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A comparison → Markdown: its first sentence, what it consists of, and one table, as a pull request shows them."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from xsp_post.base.text_safety import shown

@@ -3,8 +3,6 @@
 `html` and `json_form` show the same document, so that they cannot disagree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

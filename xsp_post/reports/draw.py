@@ -4,8 +4,6 @@ A channel that reads a text is a list of names in the order of the rows, one tha
 that fits its largest value. Two names of an axis are never equal.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
@@ -309,6 +307,9 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
     if row.tick and _has_values(data["tick"]):
         ticks = alt.Chart(data).mark_point(shape="stroke", size=110, strokeWidth=2, opacity=1)
         marks.append(ticks.encode(x=base.encoding.x, y=alt.Y("tick:Q"), **roof))
+        if row.x == "order":  # one line a colour
+            line = alt.Chart(data).mark_line(strokeWidth=0.8, opacity=0.6)
+            marks.append(line.encode(x=base.encoding.x, y=alt.Y("tick:Q"), color=base.encoding.color))
     plain = alt.Chart(data).encode(y=base.encoding.y, text=alt.Text("text:N"))
     if row.text and row.mark == "roofline":
         marks.append(plain.mark_text(dy=-13, fontSize=11).encode(x=base.encoding.x))

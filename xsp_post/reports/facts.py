@@ -1,7 +1,5 @@
 """Results → the main numbers at the top of the page, each with its source and interval."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Findings as the page shows them: worst first, one per code, with cause and cure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from xsp_post.base.messages import INFO, SEVERITIES
@@ -34,17 +32,9 @@ def shown_findings(results: Results) -> list[Shown]:
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
-        found.append(
-            Shown(
-                str(code),
-                severity if severity in order else INFO,
-                visible(str(rows["title"].iloc[0]), 200),
-                _lines(str(rows["cause"].iloc[0])),
-                " ".join(hints[:2]),
-                int(rows["count"].sum()),
-                tuple(examples)[:3],
-            )
-        )
+        known, title = severity if severity in order else INFO, visible(str(rows["title"].iloc[0]), 200)
+        cause, count = _lines(str(rows["cause"].iloc[0])), int(rows["count"].sum())
+        found.append(Shown(str(code), known, title, cause, " ".join(hints[:2]), count, tuple(examples)[:3]))
     return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))
 
 

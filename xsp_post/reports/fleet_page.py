@@ -1,23 +1,22 @@
 """Fleet tables → one self-contained page (Tables VIII–X, Figures 10–12 of the paper)."""
 
-from __future__ import annotations
-
 import os
 
 import pandas as pd
 
 from xsp_post.base.output import atomic_output
 from xsp_post.base.sentences import SENTENCES
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
-from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_parts
+from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
 from xsp_post.reports.page_rows import SECTIONS
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import distinct
+from xsp_post.tables.analyses.ranks import rank_sentence
 
 BAR_LIMIT = 40
 LINE_LIMIT = 12
@@ -44,7 +43,7 @@ def render(results: Results) -> str:
         Fact("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
         Fact("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
     ]
-    statements = _limits(done)
+    statements = headlines(results)
     if len(failed):
         share = f"{format_count(len(failed))} of {format_count(len(fleet))}"
         statements.append(("launch", f"{share} captures could not be analysed."))
@@ -62,10 +61,18 @@ def render(results: Results) -> str:
     )
 
 
+def headlines(results: Results) -> list[tuple[str, str]]:
+    """What the captures say together, (kind, sentence): which rank of a job is late and why, what limits how many."""
+    jobs = frame_or_empty(results, "ranks").groupby("job_name", sort=False)
+    said = [("", f"{name}: {rank_sentence(ranks)}") for name, ranks in jobs]
+    fleet = results.frame("fleet")
+    return said + _limits(
+        fleet[fleet["status"].eq("done") & (fleet["store_name"].ne("") | fleet["limit"].ne("unknown"))]
+    )
+
+
 def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
     """What limits the captures, one sentence a limit; each capture's own is in the table."""
-    if "limit" not in done:
-        return []
     by_limit = done.astype({"limit": object}).groupby("limit", sort=False)["capture_name"].agg(list)
     said = []
     for limit, names in sorted(by_limit.items(), key=lambda one: -len(one[1])):
@@ -142,5 +149,6 @@ _FRAMES: dict[str, Frame] = {
     "fleet_scaled_few": _scaled(LINE_LIMIT),
     "fleet_shares": _shares,
     "fleet_kernels_unlike": _kernels_unlike,
+    "rank_lateness": rank_lateness,
     "rank_parts": rank_parts,
 }

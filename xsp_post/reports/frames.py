@@ -3,8 +3,6 @@
 Sorted, joined, summed; never a number that the tables do not hold. ``rows`` of `page.txt` names one of `FRAMES`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -20,7 +18,7 @@ from xsp_post.reports import cases, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
 from xsp_post.reports.pick import deepest_capture, of_capture
-from xsp_post.reports.serving import serving_costs, serving_kinds, serving_steps, sized_steps, slow_steps
+from xsp_post.reports.serving import of_steps, serving_steps, sized_steps, slow_steps
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.tables.analyses.limits import in_scope
 
@@ -318,16 +316,13 @@ def roofline_models(results: Results, case: Case | None) -> pd.DataFrame:
     return frame.assign(label=[label or visible(name, 40) for label, name in names])
 
 
-def rank_steps(results: Results, case: Case | None) -> pd.DataFrame:
-    """Measured steps by rank: label, step (the first 40), latency_ns; none where processes do not tell the ranks."""
-    ranks = frame_or_empty(results, "ranks", ["process_id", "rank"])
-    if len(ranks) < 2 or ranks["process_id"].duplicated().any():
-        return ranks.iloc[:0]
-    columns = ["process_id", "latency_ns", "start_ns", "is_warmup"]
-    steps = frame_or_empty(results, "iterations", columns).merge(ranks, on="process_id", validate="m:1")
-    steps = steps[~steps["is_warmup"].astype(bool)].sort_values(["rank", "start_ns"], kind="stable")
-    steps = steps.assign(step=steps.groupby("rank").cumcount(), label="rank " + steps["rank"].astype(str))
-    return steps[steps["step"] < 40].astype({"step": str}).reset_index(drop=True)
+def rank_lateness(results: Results, case: Case | None) -> pd.DataFrame:
+    """`rank_steps` of the first 40 steps, of the 40 ranks that are late most: label, step, late_ns."""
+    frame = frame_or_empty(results, "rank_steps")
+    label = (frame["job_name"].astype(str) + " rank " + frame["rank"].astype(str)).str.strip()
+    frame = frame.assign(label=label, step=frame["step_index"].astype(str))
+    most = frame.groupby("label")["late_ns"].sum().nlargest(40).index
+    return frame[frame["label"].isin(most) & (frame["step_index"] < 40)]
 
 
 FRAMES: dict[str, Frame] = {
@@ -359,9 +354,9 @@ FRAMES: dict[str, Frame] = {
     "roofline_kernels": _roofline("a09"),
     "roofline_layers": _roofline("a14"),
     "roofline_models": roofline_models,
-    "rank_steps": rank_steps,
-    "serving_kinds": serving_kinds,
-    "serving_costs": serving_costs,
+    "rank_lateness": rank_lateness,
+    "serving_kinds": of_steps("steps"),
+    "serving_costs": of_steps("step_costs"),
     "serving_steps": serving_steps,
     "sized_steps": sized_steps,
     "slow_steps": slow_steps,

@@ -1,7 +1,5 @@
 """Results → what is not known: device work without a launch, a range or a layer, and what no statement can rest on."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from xsp_post.model.results import Results, frame_or_empty

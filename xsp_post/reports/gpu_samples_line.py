@@ -1,7 +1,5 @@
 """Samples of GPU metrics → one sentence a GPU: how busy its parts were while device work ran."""
 
-from __future__ import annotations
-
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty

@@ -3,8 +3,6 @@
 `data` picks cells of the tables a01, a02 and overhead; `lines` words them. Nothing is computed here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A history → its sentences: a line per workload with its course, its changes and their parts, the next capture."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

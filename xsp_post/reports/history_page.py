@@ -1,7 +1,5 @@
 """The tables of a history → one self-contained page: its sentences, a chart per measure, changes and values."""
 
-from __future__ import annotations
-
 import os
 
 import pandas as pd

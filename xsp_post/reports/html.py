@@ -1,7 +1,5 @@
 """The document → one self-contained HTML page (`shell` writes it)."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from pathlib import Path

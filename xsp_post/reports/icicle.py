@@ -4,8 +4,6 @@ Widths add up to the device work of the capture. What is too small to draw is fo
 never dropped.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -1,7 +1,5 @@
 """The scripts and styles that are written into the page, all of them offline."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import hashlib

@@ -1,7 +1,5 @@
 """The document → values for JSON, for scripts and assistants: the same numbers as the page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -56,15 +54,9 @@ def to_dict(document: Document) -> dict[str, Any]:
 
 def _top(row: Any) -> dict[str, Any]:
     return {
-        "name": row.full_name,
-        "short_name": row.name,
-        "latency_ns": row.latency_ns,
-        "layer_count": row.count,
-        "share_ratio": _plain(row.share),
-        "layer_index": row.layer_index,
-        "bound": row.bound,
-        "text": list(row.lines),
-    }
+        "name": row.full_name, "short_name": row.name, "latency_ns": row.latency_ns, "layer_count": row.count,
+        "share_ratio": _plain(row.share), "layer_index": row.layer_index, "bound": row.bound, "text": list(row.lines),
+    }  # fmt: skip
 
 
 def _section(section: Section) -> dict[str, Any]:

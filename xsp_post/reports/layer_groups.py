@@ -4,8 +4,6 @@ Layers are equal where their paths differ in numbers only, with the same type, s
 lie close together.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

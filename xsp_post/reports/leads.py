@@ -1,7 +1,5 @@
 """Results and a case → the sentences at the top of a section: what its charts and tables say, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pandas as pd

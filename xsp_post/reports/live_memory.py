@@ -1,7 +1,5 @@
 """Allocations → live memory over time, split by what holds it, and its owners at the peak."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

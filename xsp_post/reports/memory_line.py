@@ -1,7 +1,5 @@
 """The peak of memory → one sentence: how much, on which device, when, and which layers held it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

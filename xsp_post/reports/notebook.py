@@ -1,7 +1,5 @@
 """Results → what a notebook shows of them: the verdict, the tree and the findings, as the terminal prints them."""
 
-from __future__ import annotations
-
 import io
 from html import escape
 

@@ -1,7 +1,5 @@
 """Blocks → the JSON that the page's script reads. Columns, not rows; each text once."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 
@@ -17,6 +15,9 @@ from xsp_post.reports.text import StringTable, shorten, visible
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
 _CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements
+_OF_TREE = (
+    "parent", "level", "call_count", "host_ns", "device_ns", "busy_ns", "kernel_count", "layer_index", "is_inferred",
+)  # fmt: skip
 
 
 def escape_json(value: Any) -> str:
@@ -80,11 +81,7 @@ class PageData:
             "align": "text",
         }
         if theme.is_number(values):
-            column |= {
-                "align": "num",
-                "text": theme.text_of(values, name),
-                "raw": _json_numbers(numbers),
-            }
+            column |= {"align": "num", "text": theme.text_of(values, name), "raw": _json_numbers(numbers)}
             if name in table.bars:
                 top = float(np.nanmax(values.to_numpy("float64"))) if len(values) else 0.0
                 share = values.to_numpy("float64") / top if top > 0 else np.zeros(len(values))
@@ -144,20 +141,7 @@ class PageData:
     def _icicle(self, data: dict[str, Any]) -> dict[str, Any]:
         frame = data["tree"]
         return {
-            **{
-                c: frame[c].tolist()
-                for c in (
-                    "parent",
-                    "level",
-                    "call_count",
-                    "host_ns",
-                    "device_ns",
-                    "busy_ns",
-                    "kernel_count",
-                    "layer_index",
-                    "is_inferred",
-                )
-            },
+            **{c: frame[c].tolist() for c in _OF_TREE},
             "name": self.strings.numbers(shorten(n, 90) for n in frame["name"]),
             "full_name": self.strings.numbers(frame["full_name"]),
         }

@@ -118,8 +118,14 @@ def sorted_by(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
 
 
 def by_cost(frame: pd.DataFrame, table: str) -> pd.DataFrame:
-    """The rows of a table as the page sorts them; as they are where it does not."""
+    """The rows of a table as the page sorts them, events the longest first; as they are where neither is so."""
+    if table in _EVENTS and len(frame):
+        length = frame["end_ns"] - frame["start_ns"]
+        return frame.loc[length.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
     return sorted_by(frame, next((row.sort for row in TABLES.values() if row.schema == table and row.sort), ()))
+
+
+_EVENTS = ("kernels", "memory_operations", "idle", "collectives")
 
 
 SECTIONS = _read("section ", SectionRow)

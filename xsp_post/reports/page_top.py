@@ -1,7 +1,5 @@
 """The summary → the parts of the page that need no script, written by `top.html`: first screen, findings, trust."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,35 +13,12 @@ from xsp_post.reports.page_rows import SectionRow
 from xsp_post.reports.shell import macro
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
+from xsp_post.reports.theme import TIMES, WAYS
 from xsp_post.reports.time_split import Split
 from xsp_post.reports.trust import Balance
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
 
-_COLOURS = {
-    "nesting": "--kernel",
-    "sequence": "--base",
-    "thread_time": "--compute",
-    "graph": "--latency",
-    "inferred": "--write",
-    "none": "--other",
-    "no_launch": "--unknown",
-}
-# Of the parts of a split (`time_split.Part.kind`).
-_PARTS = {
-    "kernel": "--kernel",
-    "graph": "--base",
-    "communication": "--write",
-    "copy": "--read",
-    "launch_call": "--launch",
-    "launch_latency": "--latency",
-    "queued": "--compute",
-    "synchronization": "--compute",
-    "host_code": "--other",
-    "profiler_overhead": "--overhead",
-    "unknown": "--unknown",
-    "other": "--edge",
-}
 Bar = tuple[str, str, list[dict[str, Any]], list[str]]
 
 
@@ -110,7 +85,7 @@ def trust(summary: Summary) -> str:
 def _split(split: Split) -> Bar:
     parts = [
         _part(f"{part.label} {format_ratio_percent(part.time_ns / max(split.total_ns, 1))} ({format_ns(part.time_ns)})",
-              part.time_ns, split.total_ns, _PARTS.get(part.kind, "--gap"))
+              part.time_ns, split.total_ns, f"--{TIMES.get(part.kind, 'gap')}")
         for part in split.parts
     ]  # fmt: skip
     return split.title, split.of, parts, []
@@ -128,7 +103,7 @@ def _balance(balance: Balance) -> Bar:
         return f"{counted(operations, *unit)}, {format_ns(time)} ({format_ratio_percent(time / total)})"
 
     parts = [
-        _part(f"{way(balance.question, one)}: {amount(count, time)}", time, total, _COLOURS.get(one, "--base"))
+        _part(f"{way(balance.question, one)}: {amount(count, time)}", time, total, f"--{WAYS.get(one, 'base')}")
         for one, count, time in balance.parts
     ]
     said = "adds up to" if balance.closes else "DOES NOT ADD UP to"

@@ -1,7 +1,5 @@
 """Results of a part of a recording → what part it is, in words."""
 
-from __future__ import annotations
-
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results
 

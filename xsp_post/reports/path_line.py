@@ -1,7 +1,5 @@
 """The critical path of an execution → one line: which parts of the stack decide its length, and how much each."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

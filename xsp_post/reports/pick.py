@@ -1,7 +1,5 @@
 """Results → the capture and the executions that the drawings show."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import pandas as pd

@@ -1,7 +1,5 @@
 """A what-if prediction → the terminal: measured and predicted times, their interval, and what limits then."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from rich.console import Console
@@ -67,26 +65,18 @@ def print_prediction(console: Console, prediction: Prediction, part: str = "") -
 def data_of(prediction: Prediction) -> dict[str, Any]:
     """The prediction as JSON-ready values."""
     return {
-        "capture_id": prediction.capture_id,
-        "source_name": prediction.source_name,
-        "execution": prediction.execution,
-        "execution_count": prediction.execution_count,
-        "error_ratio": prediction.error_ratio,
-        "spread_ratio": prediction.spread_ratio,
+        **{name: getattr(prediction, name) for name in _OF_PREDICTION},
         "changes": [
-            {
-                "change": effect.text, "operation_count": effect.operation_count, "call_count": effect.call_count,
-                "device_ns": effect.device_ns, "assumption": effect.assumption, "left_out": effect.left_out,
-                "names": effect.names,
-            }
-            for effect in prediction.effects
+            {"change": one.text, **{name: getattr(one, name) for name in _OF_EFFECT}} for one in prediction.effects
         ],
         "predictions": records(prediction.frame()),
-        "limit": prediction.limit,
-        "limit_ratio": prediction.limit_ratio,
-        "limit_before": prediction.limit_before,
         "critical_path": records(prediction.critical_path),
-    }  # fmt: skip
+    }
+
+
+_OF_PREDICTION = ("capture_id", "source_name", "execution", "execution_count", "error_ratio", "spread_ratio", "limit",
+                  "limit_ratio", "limit_before")  # fmt: skip
+_OF_EFFECT = ("operation_count", "call_count", "device_ns", "assumption", "left_out", "names")
 
 
 def _effect_text(effect: Effect) -> str:

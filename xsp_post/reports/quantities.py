@@ -1,7 +1,5 @@
 """Results → the few numbers that programs ask for: each with count, interval, and the reason where one is absent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd
@@ -48,18 +46,8 @@ def _latencies(results: Results) -> list[dict[str, Any]]:
         of = f"{row['phase']}{batch}" + (f", {row['rank_name']}" if row["rank_name"] else "")
         low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
         reason = FEW if pd.isna(low) else ""
-        latency = quantity(
-            "execution_latency",
-            row["latency_ns"],
-            "ns",
-            count,
-            of=of,
-            low=low,
-            high=high,
-            over=row["interval_over"],
-            reason=reason,
-        )
-        rows.append(latency)
+        rows.append(quantity("execution_latency", row["latency_ns"], "ns", count, of=of, low=low, high=high,
+                             over=row["interval_over"], reason=reason))  # fmt: skip
         missing = (
             "the next execution's start is not known" if pd.isna(row["period_ns"]) else "a mean without an interval"
         )

@@ -1,7 +1,5 @@
 """A frame → rows of JSON-ready values: unknown is None."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,8 +1,6 @@
 """The roofs of A9, A14 and A15, which no table has: y = min(peak, bandwidth × x) of each pipe that has a point, with
 the vertical at its ideal intensity (XSP, IPDPS 2020, §III-D; Williams et al., CACM 2009)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import altair as alt

@@ -1,7 +1,5 @@
 """Rows of `page.txt` and results → the sections of a page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,6 +1,6 @@
 """Steps of inference → the frames of their charts and tables: their times, and what the cost model expects of them."""
 
-from __future__ import annotations
+from collections.abc import Callable
 
 import pandas as pd
 
@@ -21,14 +21,9 @@ def _mine(results: Results, table: str) -> pd.DataFrame:
     return frame[frame["kind"].astype(str).isin(KINDS)].reset_index(drop=True).astype({"kind": object})
 
 
-def serving_kinds(results: Results, case: Case | None) -> pd.DataFrame:
-    """Steps by kind."""
-    return _mine(results, "steps")
-
-
-def serving_costs(results: Results, case: Case | None) -> pd.DataFrame:
-    """The cost model, a family a row."""
-    return _mine(results, "step_costs")
+def of_steps(table: str) -> Callable[[Results, Case | None], pd.DataFrame]:
+    """The rows of a table by kind of step."""
+    return lambda results, case: _mine(results, table)
 
 
 def serving_steps(results: Results, case: Case | None) -> pd.DataFrame:

@@ -5,8 +5,6 @@ Text of a capture reaches the page in two ways: escaped by the templates, or as 
 connection, no font, no frame, no evaluation of text as code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -103,10 +101,7 @@ def macro(name: str) -> Callable[..., str]:
 @cache
 def _environment() -> Environment:
     environment = Environment(
-        loader=PackageLoader("xsp_post.reports"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        keep_trailing_newline=True,
+        loader=PackageLoader("xsp_post.reports"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     capital = {"capital": lambda text: text[:1].upper() + text[1:]}
     environment.filters |= {"ns": format_ns, "percent": format_ratio_percent, "count": format_count, **capital}

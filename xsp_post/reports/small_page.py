@@ -3,8 +3,6 @@
 Written by the same `shell`, without what belongs to one workload (trust, selected layer).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape

@@ -3,8 +3,6 @@
 Each number is a cell of an analysis table; here they are only chosen.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,16 +175,9 @@ class _Details:
         bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
         said = " · ".join(part for part in (*line, "inferred, not recorded" if row.is_inferred else "") if part)
         several = group is not None and group.layer_count > 1
-        return TopRow(
-            name,
-            visible(row.layer_path),
-            float(group.latency_ns if several else row.latency_ns),
-            float(group.latency_ratio if several else row.latency_ratio),
-            int(row.layer_index),
-            (said,),
-            bound,
-            int(group.layer_count) if group is not None else 1,
-        )
+        of, count = (group, int(group.layer_count)) if several else (row, 1)
+        path, time, share = visible(row.layer_path), float(of.latency_ns), float(of.latency_ratio)
+        return TopRow(name, path, time, share, int(row.layer_index), (said,), bound, count)
 
 
 def _sureness(row: Any, spreads: pd.DataFrame) -> str:
@@ -205,15 +196,6 @@ def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:
             f"{counted(row.kernel_count, 'launch', 'launches')} · "
             f"{format_ratio_percent(row.kernel_latency_ratio)} of the {work} time"
         )
-        rows.append(
-            TopRow(
-                name,
-                visible(row.name),
-                float(row.latency_ns),
-                float(row.kernel_latency_ratio),
-                -1,
-                (line,),
-                str(row.bound),
-            )
-        )
+        time, share = float(row.latency_ns), float(row.kernel_latency_ratio)
+        rows.append(TopRow(name, visible(row.name), time, share, -1, (line,), str(row.bound)))
     return rows

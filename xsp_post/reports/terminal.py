@@ -1,7 +1,6 @@
 """Results → the terminal: the tree, the balance line and the findings as a person reads them."""
 
-from __future__ import annotations
-
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -22,19 +21,23 @@ from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.memory_line import memory_line
 from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
-from xsp_post.reports.terminal_text import say
+from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.terminal_tree import tree_table
+from xsp_post.reports.text import cut_alike, make_distinct, short_kernel, visible
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import verdict_line
+from xsp_post.reports.verdict_captures import own_verdicts
+from xsp_post.reports.why import late_rank_line, print_first, why
 from xsp_post.tables.analyses.ranks import rank_sentence
 
-_SCREEN = 18  # rows of the trees on the first screen
+_SCREEN = 14  # rows of the trees on the first screen
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
 def print_tree(
     console: Console,
     results: Results,
+    whole: Results | None = None,
     *,
     depth: int | None = None,
     top: int = 12,
@@ -43,7 +46,7 @@ def print_tree(
     verbose: bool = True,
 ) -> None:
     """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees.
-    Without ``verbose`` one screen."""
+    Without ``verbose`` one screen, with advice from ``whole``, where ``results`` hold less than that needs."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     lines = {} if verbose or layer or rank is not None else {"lines": max(_SCREEN // max(len(captures), 1), 4)}
     rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)
@@ -52,13 +55,16 @@ def print_tree(
     if layer or rank is not None:
         _print_part(console, captures, rows, device_of(results).work)
         return
-    say(console, verdict_line(results))
+    if verbose or own_verdicts(results):
+        say(console, verdict_line(results))
+    else:
+        print_first(console, why(whole or results))
     for _, capture in captures.iterrows():  # a handful of captures, never events
         print_capture(console, results, capture, rows, verbose=verbose)
     if verbose:
         print_findings(console, results)
     else:
-        _one_line(console, findings_line(results))
+        one_line(console, findings_line(results))
 
 
 # The root of a tree that a run prints without its warm-up.
@@ -70,21 +76,23 @@ def print_capture(
 ) -> None:
     """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance."""
     capture_id = int(capture["capture_id"])
-    for line in headline(capture).split("\n"):
-        say(console, line) if verbose else _one_line(console, line)
-    if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
-        say(console, said)
-    if verbose:
+    for line in headline(capture, verbose).split("\n"):
+        say(console, line) if verbose else one_line(console, _first_parts(line, console.width))
+    if not verbose:
+        if said := late_rank_line(results):
+            one_line(console, said)
+    else:
+        if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
+            say(console, said)
         more = (gpu_lines(results, capture_id), critical_path_line(results, capture_id))
         for text in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
             if text:
                 say(console, text)
     table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width, work=device_of(results).work)
     console.print(table, highlight=False)
-    if left_out:
-        say(console, Text(f"… not shown: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+    _say_left_out(console, left_out)
     if not verbose:
-        _one_line(console, balance_short(results, capture_id))
+        one_line(console, balance_short(results, capture_id))
         return
     mine = rows[rows["capture_id"] == capture_id]
     is_measured = len(mine) and str(mine["name"].iloc[0]) == MEASURED_ROOT
@@ -101,20 +109,28 @@ def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame, wo
         console.print(Text(shown(str(capture["source_name"])), style="bold"), highlight=False)
         table, left_out = tree_table(mine, console.width, int(capture["device_ns"]), work)
         console.print(table, highlight=False)
-        if left_out:
-            say(console, Text(f"… no room for: {', '.join(left_out)} (a wider terminal shows them)", style="dim"))
+        _say_left_out(console, left_out)
 
 
-def headline(capture: pd.Series) -> Text:
-    """One line: what was recorded, by what, on what."""
-    facts = [
-        str(capture["source_name"]), str(capture["tool_version"]),
-        f"schema {capture['schema_version']}" if capture["schema_version"] else "",
-        str(capture["gpu_name"]), str(capture["level"]),
-    ]  # fmt: skip
-    text = Text(" · ".join(shown(f) for f in facts if f), style="bold")
-    rule = str(capture["level_rule"])
-    text.append(f"\n{'' if rule.startswith('no ranges') else 'levels by '}{shown(rule, 160)}", style="dim")
+def _first_parts(line: Text, width: int) -> Text:
+    """The parts between semicolons that fit on a line."""
+    end = line.plain.rfind("; ", 0, width - 2)
+    return line if line.cell_len <= width or end < 0 else line[:end] + Text("; …", style="dim")
+
+
+def _say_left_out(console: Console, columns: list[str]) -> None:
+    if columns:
+        one_line(console, Text(sentence("tree.left-out", columns=", ".join(columns)), style="dim"))
+
+
+def headline(capture: pd.Series, verbose: bool = True) -> Text:
+    """What was recorded, by what, on what; what an execution is, and what its layers are."""
+    schema = f"schema {capture['schema_version']}" if capture["schema_version"] else ""
+    facts = [str(capture["source_name"]), str(capture["gpu_name"]), str(capture["tool_version"])]
+    text = Text(" · ".join(shown(f) for f in (*facts, *[schema, str(capture["level"])] * verbose) if f), style="bold")
+    if verbose:
+        rule = str(capture["level_rule"])
+        text.append(f"\n{'' if rule.startswith('no ranges') else 'levels by '}{shown(rule, 160)}", style="dim")
     for column in ("execution_evidence", "layer_evidence"):
         if evidence := str(capture.get(column, "") or ""):
             text.append(f"\n{shown(evidence, 220)}", style="dim")
@@ -173,10 +189,6 @@ def balance_line(results: Results, capture_id: int, of: str = "") -> Text:
     return text
 
 
-def _one_line(console: Console, text: Text | str) -> None:
-    console.print(text if isinstance(text, Text) else Text(text), highlight=False, no_wrap=True, overflow="ellipsis")
-
-
 def balance_short(results: Results, capture_id: int) -> str:
     """How much device time is in ranges and in layers, and whether every way of attribution adds up."""
     frame = results.frame("balance")
@@ -188,10 +200,8 @@ def balance_short(results: Results, capture_id: int) -> str:
         lost = parts.loc[parts["attribution"].isin(["none", "no_launch"]), "device_ns"].sum()
         shares[question] = format_ratio_percent(1 - lost / max(total["device_ns"], 1))
         closes &= all(int(parts[c].sum()) == total[c] for c in ("operation_count", "device_ns"))
-    return sentence(
-        "tree.balance", launch=shares["launch"], layer=shares["layer"], time=format_ns(total["device_ns"]),
-        sums=sentence("tree.adds-up" if closes else "tree.adds-not-up"),
-    )  # fmt: skip
+    key = "tree.adds-up" if closes else "tree.adds-not-up"
+    return sentence(key, launch=shares["launch"], layer=shares["layer"], time=format_ns(total["device_ns"]))
 
 
 def findings_line(results: Results) -> str:
@@ -201,7 +211,8 @@ def findings_line(results: Results) -> str:
         return "No findings."
     worst = frame.iloc[int(frame["severity"].map(SEVERITIES.index).argmin())]
     title, count = shown(str(worst["title"]), 200), frame["code"].nunique()
-    return sentence("tree.findings", count=count, severity=str(worst["severity"]), title=title)
+    key = "tree.findings" if count > 1 else "tree.finding"
+    return sentence(key, count=count, severity=str(worst["severity"]), title=title)
 
 
 def print_findings(console: Console, results: Results) -> None:
@@ -262,20 +273,20 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.model.schemas.units import formatter_of
+    from xsp_post.model.schemas.units import format_instant, formatter_of
     from xsp_post.model.schemas.views import titles_of
 
     if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):
         say(console, lead)
-    listed = _with_short_names(frame if top == 0 else frame.head(top))
+    listed = _with_durations(_with_short_names(frame if top == 0 else frame.head(top)))
     same = [c for c in _KEYS if c in listed and len(listed) > 1 and listed[c].nunique(dropna=False) == 1]
     skipped = {*same, *twins(listed)}
     columns = [c for c in listed.columns if c not in skipped and not says_nothing(listed[c])] or list(listed.columns)
-    columns = _most_wanted_first(columns, table_name)
+    columns = _telling_apart(listed, _most_wanted_first(columns, table_name))
     titles = titles_of(table_name, [*columns, *same])
     if said := [c for c in same if not says_nothing(listed[c])]:
         say(console, Text(" · ".join(f"{titles[c]} {shown(str(listed[c].iloc[0]))}" for c in said), style="dim"))
-    cells = {c: _cells(listed[c], formatter_of(str(c))) for c in columns}
+    cells = {c: _cells(listed[c], format_instant if _INSTANT.search(str(c)) else formatter_of(str(c))) for c in columns}
     widths = {c: max([len(titles[c]), *map(len, cells[c])]) + 2 for c in columns}
     texts = [c for c in columns if not pd.api.types.is_numeric_dtype(listed[c].dtype)]
     least = {c: min(widths[c], max(_LEAST_TEXT, len(titles[c]) + 2)) if c in texts else widths[c] for c in columns}
@@ -312,14 +323,40 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
 
 
 _TEXT_WIDTH, _LEAST_TEXT = 54, 16
+_TOLD = 3  # columns of texts that a narrow terminal has room for
+
+
+_INSTANT = re.compile(r"(?:^|_)(?:start|end)_ns$")
+
+
+def _with_durations(listed: pd.DataFrame) -> pd.DataFrame:
+    """Rows with a begin and an end tell how long they are in place of the end."""
+    if not {"start_ns", "end_ns"} <= set(listed):
+        return listed
+    length = listed["end_ns"] - listed["start_ns"]
+    rest = [c for c in listed if c not in ("duration_ns", "end_ns")]
+    place = rest.index("start_ns") + 1
+    return listed.assign(duration_ns=length)[[*rest[:place], "duration_ns", *rest[place:], "end_ns"]]
+
+
+def _telling_apart(listed: pd.DataFrame, columns: list[Any]) -> list[Any]:
+    """The columns, and before the texts after the first one what tells rows apart that are alike in those."""
+    texts = [c for c in columns if not pd.api.types.is_numeric_dtype(listed[c].dtype)]
+    told = texts[:_TOLD]
+    later = [
+        c for c in texts[_TOLD:] if listed[[*told, c]].drop_duplicates().shape[0] > len(listed[told].drop_duplicates())
+    ]
+    if not told or not later or not listed.duplicated(told).any():
+        return columns
+    rest = [c for c in columns if c != later[0]]
+    place = rest.index(told[0]) + 1
+    return [*rest[:place], later[0], *rest[place:]]
 
 
 def _with_short_names(listed: pd.DataFrame) -> pd.DataFrame:
     """Demangled kernel names too long for a cell shortened; different names stay different."""
     if not {"name", "short_name"} <= set(listed):
         return listed
-    from xsp_post.reports.text import make_distinct, short_kernel, visible
-
     full = [str(name) for name in pd.unique(listed["name"].astype(object))]
     short = make_distinct(
         [short_kernel(visible(name, 2000), _TEXT_WIDTH - 7) if len(name) > _TEXT_WIDTH - 2 else name for name in full],
@@ -352,23 +389,6 @@ def _cells(values: pd.Series, formatter: Callable[[Any], str] | None) -> list[st
         return [formatter(value) for value in values]
     unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
     return [unknown if pd.isna(value) else shown(str(value), 400) for value in values]
-
-
-def cut_alike(texts: list[str], length: int) -> list[str]:
-    """Texts of at most so many letters, cut in what they have in common: texts that differ stay different where the
-    length leaves room for that."""
-    from xsp_post.reports.text import shorten
-
-    long = [text for text in texts if len(text) > length]
-    if not long:
-        return texts
-    pairs = enumerate(zip(min(texts), max(texts)))
-    start = next((place for place, (one, other) in pairs if one != other), 0)
-    begun = [f"…{text[start:]}" if start > 2 and len(text) > length else text for text in texts]
-    found = [shorten(text, length) for text in begun]
-    if len({*found}) < len({*texts}):
-        found = [f"…{text[1 - length :]}" if len(text) > length else text for text in begun]
-    return found
 
 
 _IN_MARKDOWN = str.maketrans({"\\": "\\\\", "|": "\\|", "`": "\\`", "[": "\\[", "&": "&amp;", "<": "&lt;", ">": "&gt;"})

@@ -1,7 +1,5 @@
 """Sentences → lines of a terminal: wrapped at words, every continuation line indented."""
 
-from __future__ import annotations
-
 from rich.console import Console
 from rich.text import Text
 
@@ -20,6 +18,11 @@ def say(console: Console, text: Text | str, hanging: int = 2) -> None:
         left = Text(" ").join(_stripped(one) for one in rest)
         for one in left.wrap(console, console.width - deeper):
             console.print(Text(" " * deeper) + _stripped(one), highlight=False)
+
+
+def one_line(console: Console, text: Text | str) -> None:
+    """Print a text on one line, cut at its end."""
+    console.print(text if isinstance(text, Text) else Text(text), highlight=False, no_wrap=True, overflow="ellipsis")
 
 
 def _stripped(line: Text) -> Text:

@@ -1,19 +1,17 @@
 """Rows of the tree → the table that the terminal prints, with the columns that fit its width."""
 
-from __future__ import annotations
-
 import pandas as pd
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
+from xsp_post.base.sentences import SENTENCES
 from xsp_post.base.text_safety import shown
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.layer_groups import starred
 from xsp_post.reports.text import shorten
 from xsp_post.reports.tree_rows import STRUCTURELESS, Row
-from xsp_post.reports.why import SHORT_CAUSES
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
@@ -104,10 +102,11 @@ def _fitting(label: str, room: int) -> str:
 
 
 def _fitting_copy(label: str, room: int) -> str:
-    """The same for a copy, whose amount stays whole: it is what the line is there for."""
-    what, separator, amount = label.rpartition(" · ")
-    left = room - cell_len(separator + amount)
-    return _fitting(what, left) + separator + amount if left >= 6 else _fitting(label, room)
+    """The same for a copy, whose amount and direction stay: without its rate, then without the kind of memory."""
+    what, _, amount = label.rpartition(" · ")
+    size, direction = amount.partition(" at ")[0], what.partition(", ")[0]
+    shorter = (label, f"{what} · {size}", f"{direction} · {size}")
+    return next((text for text in shorter if cell_len(text) <= room), _fitting(shorter[2], room))
 
 
 _MARKS = {"twin": "carried over", "annotated": "annotated", "provenance": "compiled"}
@@ -166,7 +165,7 @@ def _waited(row: Row) -> str:
     if time != time or not time:
         return ""
     cause = str(row.get("idle_cause", ""))
-    return f"{format_ns(time)} {SHORT_CAUSES.get(cause, '')}".rstrip()
+    return f"{format_ns(time)} {SENTENCES.get(f'short.{cause}', '')}".rstrip()
 
 
 def _label(row: Row) -> str:

@@ -4,8 +4,6 @@ Nothing here knows HTML or JSON: what comes out is plain text in which every cha
 a name cannot reorder, hide or fake its surroundings. Escaping is the page's business (`html.escape_json`).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
@@ -69,6 +67,21 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
         return text
     tail = length // 3
     return f"{text[: length - tail - 1]}…{text[-tail:]}"
+
+
+def cut_alike(texts: list[str], length: int) -> list[str]:
+    """Texts of at most so many letters, cut in what they have in common: texts that differ stay different where the
+    length leaves room for that."""
+    long = [text for text in texts if len(text) > length]
+    if not long:
+        return texts
+    pairs = enumerate(zip(min(texts), max(texts)))
+    start = next((place for place, (one, other) in pairs if one != other), 0)
+    begun = [f"…{text[start:]}" if start > 2 and len(text) > length else text for text in texts]
+    found = [shorten(text, length) for text in begun]
+    if len({*found}) < len({*texts}):
+        found = [f"…{text[1 - length :]}" if len(text) > length else text for text in begun]
+    return found
 
 
 _RETURN_TYPE = re.compile(r"^(?:void|int|float|double|bool)\s+")

@@ -8,56 +8,32 @@ colour-vision deficiencies; what a colour says is always said by a shape, a labe
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import altair as alt
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.model.schemas import TABLES, unit_of, units
 from xsp_post.reports.text import visible
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
 
-# role -> (light, dark). Roles, not hues, are what charts ask for.
-PALETTES: dict[str, tuple[str, str]] = {
-    "kernel": ("#0072b2", "#4fa8e0"),  # time on the device
-    "other": ("#d55e00", "#f28a45"),  # time that is not
-    "memory": ("#0067a3", "#63b3ea"),  # memory-bound
-    "compute": ("#c77700", "#f0b13c"),  # compute-bound
-    "latency": ("#8a5a83", "#c99ac2"),  # bound by neither roof
-    "unknown": ("#7c838d", "#8f97a3"),
-    "read": ("#0d8263", "#35b894"),
-    "write": ("#a8588a", "#d68ebb"),
-    "selected": ("#b3005e", "#ff77b5"),
-    "accent": ("#245fd1", "#7fabff"),
-    "memory_area": ("#dbeaf7", "#172c3f"),
-    "compute_area": ("#fbeed6", "#3a2d14"),
-    "band": ("#edf0f4", "#1e252e"),
-    "roof": ("#3d4651", "#c3cbd6"),
-    "base": ("#0e7a5f", "#3fbf9b"),  # the latency one may trust
-    "overhead": ("#5b6470", "#9aa4b2"),  # what profiling added
+_TEXTS = {block.name: block.texts() for block in read_blocks(Path(__file__).with_name("theme.txt"))}
+WAYS, TIMES = _TEXTS.pop("ways"), _TEXTS.pop("times")
+_COLOURS = {
+    block: {name: (text.split()[0], text.split()[1]) for name, text in texts.items()} for block, texts in _TEXTS.items()
 }
-# For categories without a meaning of their own: layer types, stages. Any two differ for people with a deficiency, too
-# (tests/reports/test_palette.py simulates it).
-CATEGORIES: list[tuple[str, str]] = [
-    ("#0072b2", "#4fa8e0"),
-    ("#e08e00", "#f0b13c"),
-    ("#0d9471", "#35b894"),
-    ("#9e4c80", "#d776b5"),
-    ("#d55e00", "#f28a45"),
-    ("#4aa3df", "#8cc9f2"),
-    ("#787b34", "#dad311"),
-    ("#4a3e8d", "#8267ad"),
-    ("#8d9094", "#c8cdd1"),
-]
-# For more categories than CATEGORIES has (kernel families): its hues without the grey of "other", then these.
-MORE_CATEGORIES: list[tuple[str, str]] = [("#7a4a2b", "#c4926f"), ("#34435c", "#bccae2"), ("#97c15c", "#bfe08f")]
+PALETTES, _INK, _PAGE = (_COLOURS[name] for name in ("roles", "ink", "page"))
+CATEGORIES, MORE_CATEGORIES = (list(_COLOURS[name].values()) for name in ("categories", "more"))
 HUE_COUNT = len(CATEGORIES) - 1 + len(MORE_CATEGORIES)
 # Text on a filled mark; all fills of the dark theme are light.
 _ON_FILL = {"light": ("#fffffe", "#10161d"), "dark": ("#14202b", "#10161d")}
-_INK = {"text": ("#1b2128", "#e6eaf0"), "muted": ("#59636f", "#a3adba"), "grid": ("#e3e7ec", "#2a323c")}
 
 SELECTED = "selected_layer >= 0 && datum.layer_index === selected_layer"
 CHART_WIDTH = 760
@@ -83,43 +59,11 @@ def dark_colors() -> dict[str, str]:
 
 def config(dark: bool = False) -> dict[str, Any]:
     """Vega-Lite configuration of a theme."""
-    ink = {name: pair[dark] for name, pair in _INK.items()}
-    return {
-        "background": "transparent" if dark else "#ffffff00",
-        "font": FONT,
-        "view": {"stroke": None, "continuousWidth": CHART_WIDTH, "continuousHeight": CHART_HEIGHT},
-        "axis": {
-            "labelColor": ink["muted"],
-            "titleColor": ink["text"],
-            "gridColor": ink["grid"],
-            "domainColor": ink["muted"],
-            "tickColor": ink["muted"],
-            "labelFontSize": 11.5,
-            "titleFontSize": 12,
-            "titleFontWeight": 500,
-            "titlePadding": 8,
-            "labelPadding": 4,
-            "labelLimit": 260,
-        },
-        "axisX": {"grid": False},
-        "legend": {
-            "labelColor": ink["text"],
-            "titleColor": ink["muted"],
-            "labelFontSize": 12,
-            "titleFontSize": 12,
-            "titleFontWeight": 500,
-            "orient": "top",
-            "symbolType": "square",
-            "labelLimit": 240,
-        },
-        "header": {"labelColor": ink["text"], "titleColor": ink["muted"]},
-        "title": {"color": ink["text"], "fontSize": 14, "fontWeight": 600, "anchor": "start", "offset": 10},
-        "text": {"color": ink["text"], "fontSize": 12},
-        "rule": {"color": ink["muted"]},
-        "bar": {"color": PALETTES["kernel"][dark]},
-        "point": {"filled": True, "size": 48},
-        "range": {"category": [pair[dark] for pair in CATEGORIES]},
-    }
+    values: dict[str, Any] = {name: pair[dark] for name, pair in (*_INK.items(), ("kernel", PALETTES["kernel"]))}
+    values |= {"background": "transparent" if dark else "#ffffff00", "font": FONT, "width": CHART_WIDTH}
+    values |= {"height": CHART_HEIGHT, "categories": [pair[dark] for pair in CATEGORIES]}
+    text = Path(__file__).with_name("assets").joinpath("vega_config.json").read_text(encoding="utf-8")
+    return dict(json.loads(re.sub(r'"\$(\w+)"', lambda found: json.dumps(values[found[1]]), text)))
 
 
 def meaning_of(table: str, column: str) -> str:
@@ -188,33 +132,6 @@ def styled(chart: Any, title: str = "") -> Any:
     """A chart with the light theme and, for use outside the page, a title."""
     configured = chart.properties(title=title) if title else chart
     return configured.configure(**config()) if isinstance(configured, alt.TopLevelMixin) else configured
-
-
-# name -> (light, dark): everything of the page that is not a chart colour
-_PAGE = {
-    "ground": ("#f4f6f9", "#0e1318"),
-    "paper": ("#ffffff", "#161c23"),
-    "text": _INK["text"],
-    "muted": _INK["muted"],
-    "inferred": ("#7a3d8f", "#d3a5e6"),
-    "edge": ("#dfe4ea", "#2b343f"),
-    "line": ("#eceff3", "#232b34"),
-    "gap": ("#c4603a", "#c98a63"),
-    "accent-ink": ("#ffffff", "#0d1520"),
-    "selected-area": ("#fbe6f0", "#3a1a2b"),
-    "bar": ("#d9e9f5", "#1c3a52"),
-    "launch": ("#b98aad", "#a86f98"),
-    "launch-ink": ("#1b2128", "#ffffff"),
-    "memory": PALETTES["memory"],
-    "memory-ink": ("#ffffff", "#0d1520"),
-    "level-0": ("#dfe3e9", "#2c3540"),
-    "level-1": ("#c4ccd8", "#3c4856"),
-    "level-2": ("#cbe7dc", "#1f4437"),
-    "level-3": ("#79c4a9", "#2d7a5f"),
-    "level-4": ("#dcefe8", "#1a382e"),
-    "level-5": ("#ecdcae", "#584a20"),
-    "level-6": ("#86bfe6", "#22608d"),
-}
 
 
 def css_variables() -> str:

@@ -3,8 +3,6 @@
 The parts of a split add up to its total. What is small is joined with its like, never dropped.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from xsp_post.base.sentences import sentence

@@ -33,13 +33,8 @@ _PATH_KINDS = {
     "host": "HOST", "synchronisation": "HOST",
 }  # fmt: skip
 _UNSET: dict[str, Any] = {
-    "kind": "",
-    "sub": 0,
-    "layer_index": -1,
-    "queue_delay_ns": -1,
-    "launch_start_ns": -1,
-    "is_inferred": False,
-}
+    "kind": "", "sub": 0, "layer_index": -1, "queue_delay_ns": -1, "launch_start_ns": -1, "is_inferred": False,
+}  # fmt: skip
 Texts = Callable[[pd.DataFrame], "pd.Series[str]"]
 
 

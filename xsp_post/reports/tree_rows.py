@@ -1,7 +1,5 @@
 """Results → the rows of the tree, in the order in which they are printed."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import Any
 
@@ -30,8 +28,9 @@ _TOLD_APART = 1000  # heaviest kernels of a range whose short names are told apa
 DEPTH = 6
 _MANY_LINES = 80
 # Depths and children of longer trees, where ranges with less than this share of the time stay closed.
-_SMALLER = ((DEPTH, 12), (4, 8), (3, 6), (3, 4), (2, 4), (1, 4))
+_SMALLER = ((DEPTH, 12), (4, 8), (4, 5), (3, 6), (3, 4), (2, 4), (1, 4))
 _LIGHT_SHARE = 0.01
+_TINY_SHARE, _TINY_WAIT = 0.001, 0.01  # there, lines with less device time, and less of the waiting, are summed
 _HEAVY_SHARE = 0.05  # a layer with more has a line, however deep it is
 _REST = "rest"  # the last line of the kernels of a range
 
@@ -65,7 +64,7 @@ def tree_rows(
         listed = tree.listed(DEPTH if depth is None else depth, roots, has_layers=depth is None)
         for deepest, most in _SMALLER if depth is None else ():
             if len(listed) > lines:
-                tree.top = min(top, most)
+                tree.top, tree.sums_tiny = min(top, most), True
                 listed = tree.listed(deepest, roots, _LIGHT_SHARE, has_layers=True)
         parts.append(listed.assign(capture_id=capture))
     if (layer or rank is not None) and not sum(map(len, parts)):
@@ -81,9 +80,10 @@ class _Rows:
         folded, target = fold_with_targets(paths)
         if "idle_ns" not in folded:
             folded = folded.assign(idle_ns=np.nan, idle_cause="")
-        self.top = top
+        self.top, self.sums_tiny = top, False
         self.weight = "device_ns" if int(folded["device_ns"].max()) else "duration_ns"
         self.total = int(folded[self.weight].iloc[0])
+        self.waited = folded["idle_ns"].iloc[0]
         is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
         # ranks stand in their order, everything else by weight
         order = np.where(is_rank, -folded["path_id"], folded[self.weight])
@@ -134,6 +134,8 @@ class _Rows:
             if row["path_id"] < 0 or row[self.weight] < least * self.total:
                 continue
             inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
+            while self.sums_tiny and _is_chain(row, inside):  # the same once more tells nothing
+                inside = self._inside(inside[0]) if indent < depth else self._heavy_layers(inside[0])
             stack += [(_repeated(record, row), indent + 1) for record in inside[::-1]]
         frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
@@ -182,14 +184,25 @@ class _Rows:
         ]
         if is_own:
             listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1]["device_ns"]))
-        kept, left = listed[: self.top], listed[self.top :]
+        shown = min(self.top, max(self._worth(listed), 1)) if self.sums_tiny else self.top
+        shown += shown + 1 == len(listed) == len(own) + len(ranges) + len(lines)  # one line is as short as its sum
+        kept, left = listed[:shown], listed[shown:]
         count = {kind: sum(1 for one, _ in kept if one == kind) for kind in ("range", "work")}
-        rest = [
+        left_out = [
             _taken(self.columns, ranges[count["range"] :]),
             _taken(self.work, own[count["work"] :]),
             *(_one_row(line) for kind, line in left if kind == "line"),
         ]
-        return [line for _, line in kept] + ([_other(rest)] if any(map(_length, rest)) else [])
+        rest = [_other(left_out)] if any(map(_length, left_out)) else []
+        if self.sums_tiny and not self._worth([("", one) for one in rest]):
+            rest = [one for one in rest if one[self.weight]]
+        return [line for _, line in kept] + rest
+
+    def _worth(self, listed: list[tuple[str, Row]]) -> int:
+        """How many lines there are up to the last one with much device time, or in which a device waited long."""
+        least, wait = _TINY_SHARE * self.total, _TINY_WAIT * self.waited
+        return max((k for k, (_, one) in enumerate(listed, 1) if one[self.weight] >= least or one["idle_ns"] > wait),
+                   default=0)  # fmt: skip
 
     def _own_work(self, row: Row, has_inside: bool) -> tuple[np.ndarray, list[Row]]:
         """Which rows of ``work`` are lines inside a range, and the sums beside them."""
@@ -221,6 +234,13 @@ class _Rows:
         label = f"{len(ranges)} more without device work"
         label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
         return _other([_taken(self.columns, ranges)], label)
+
+
+def _is_chain(row: Row, inside: list[Row]) -> bool:
+    """Whether all that is in a range is one more range around the same work, neither a model nor a layer."""
+    if len(inside) != 1 or inside[0]["path_id"] < 0 or inside[0]["level"] in ("MODEL", "MODULE", "LAYER"):
+        return False
+    return all(inside[0][name] == row[name] for name in ("device_ns", "call_count", "repeat_count"))
 
 
 def _repeated(row: Row, parent: Row) -> Row:
@@ -291,7 +311,7 @@ def _work_records(work: Columns, rows: np.ndarray) -> list[Row]:
 
 
 def _work_name(row: Row) -> str:
-    """``copy host to device, pageable · 531 MB at 4.62 GB/s``."""
+    """``host→device, pageable · 531 MB at 4.62 GB/s``."""
     if row["kind"] == "kernel":
         return str(row["name"])
     size, time = int(row["bytes"]), int(row["device_ns"])
@@ -300,7 +320,7 @@ def _work_name(row: Row) -> str:
     if row["kind"] == "graph":
         return f"graph execution: {row['name']}"
     memory = str(row["memory_kind"] or "")
-    text = f"copy {row['direction']}" if row["direction"] else str(row["name"])
+    text = str(row["direction"] or row["name"]).replace(" to ", "→")
     text += f", {memory}" if memory and memory != "device" else ""
     if size <= 0 or time <= 0:
         return text

@@ -1,7 +1,5 @@
 """Results → the source and spread of each number, and the balance of device work."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,8 +3,7 @@
 Nothing is computed or decided here. What the time of a device went to is `analyses.limits`' to say.
 """
 
-from __future__ import annotations
-
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +17,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.reports import cases
-from xsp_post.reports.text import short_kernel, visible
+from xsp_post.reports.text import short_kernel, shorten, visible
 from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import (
@@ -39,6 +38,7 @@ _OUTSIDE_RATIO = 0.25
 _NO_LAUNCH_RATIO = 0.05
 # Executions that take less of the recording leave out what its owner waited for.
 _ELAPSED_RATIO = 0.5
+_MOST_WORDS = 25  # of a sentence
 _LEAST_KERNEL_RATIO = 0.15  # of the kernel time: a kernel with less says little of where it goes
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
 _PROFILED_RATIO = 2.0
@@ -69,7 +69,7 @@ def coverage_note(results: Results, limit: Limit) -> str:
     found = results.found()
     mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
     if limit.scope == "execution" and mine.any():
-        said = [sentence("note.left-out-work", example=found.loc[mine, "example"].iloc[0])]
+        said = [_left_out(results, limit)]
     else:
         said = [_outside(results, limit)]
     balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
@@ -84,6 +84,21 @@ def coverage_note(results: Results, limit: Limit) -> str:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
     return " ".join(filter(None, [*said, _profiled(results, limit)]))
+
+
+def _left_out(results: Results, limit: Limit) -> str:
+    """How little device time the executions hold, and what else could be taken for one."""
+    known = frame_or_empty(results, "execution_candidates", ["capture_id", "coverage_ratio", "is_chosen", "option"])
+    known = known[known["capture_id"].isin(limit.captures)]
+    is_chosen = known["is_chosen"].astype(bool)
+    share = format_ratio_percent(known.loc[is_chosen, "coverage_ratio"].sum(), 0)
+    others = known[~is_chosen & known["option"].astype(str).ne("")].nlargest(1, "coverage_ratio")
+    said = [
+        sentence("note.left-out-other", share=format_ratio_percent(row["coverage_ratio"], 0), option=row["option"])
+        for row in others.to_dict("records")
+        if row["coverage_ratio"] >= 2 * known.loc[is_chosen, "coverage_ratio"].sum()
+    ]
+    return " ".join([sentence("note.left-out-work", share=share), *said])
 
 
 def _outside(results: Results, limit: Limit) -> str:
@@ -125,7 +140,7 @@ def lead_in_line(results: Results, limit: Limit) -> str:
     for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
             key = f"note.{name}" if row.idle_ns > time / 2 else f"note.{name}-largest"
-            said.append(sentence(key, time=format_ns(time), cause=cause_text(row)))
+            said.append(sentence(key, time=format_ns(time), cause=cause_text(row), part=format_ns(row.idle_ns)))
     return " ".join(said)
 
 
@@ -165,7 +180,7 @@ def resource_word(limit: Limit, resource: str) -> str:
 def sentence_of(results: Results, limit: Limit) -> str:
     """What limits, how much, and where: one sentence."""
     window = format_ns(limit.replayed_ns or limit.window_ns / max(limit.device_count, 1))
-    if limit.kind == limits.UNKNOWN:
+    if limit.kind == limits.UNKNOWN or limit.reason == limits.SERIAL:
         unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
         share = format_ratio_percent(unknown / max(limit.window_ns, 1))
         said = sentence(f"limit.{limit.reason}", window=window, share=share, **{"count": 0, **limit.facts})
@@ -178,11 +193,18 @@ def sentence_of(results: Results, limit: Limit) -> str:
         key = "limit.balanced" if len(names) == 2 else "limit.first-balanced"
         slots = {"first": names[-2], "second": names[-1], "window": window, "gain": gain, "all": every}
         return sentence(key, resource=names[0], **slots)
-    slots = {"window": window, "gain": format_ratio_percent(limit.gain(first)), "where": _where(results, limit)}
-    if not others:
-        return sentence("limit.one", resource=names[0], **slots)
-    second_gain = format_ratio_percent(limit.gain(others[0]))
-    return sentence("limit.two", first=names[0], second=names[1], second_gain=second_gain, **slots)
+    slots = {"window": window, "gain": format_ratio_percent(limit.gain(first))}
+    said = sentence("limit.one", resource=names[0], **slots)
+    if others:
+        slots["second_gain"] = format_ratio_percent(limit.gain(others[0]))
+        said = sentence("limit.two", first=names[0], second=names[1], **slots)
+    return _with_where(said, _where(results, limit))
+
+
+def _with_where(said: str, where: str) -> str:
+    """One sentence where that is short enough, else two."""
+    whole = f"{said[:-1]}; {where}." if where else said
+    return whole if len(whole.split()) <= _MOST_WORDS else f"{said} {where[:1].upper()}{where[1:]}."
 
 
 def _where(results: Results, limit: Limit) -> str:
@@ -200,8 +222,10 @@ def _where(results: Results, limit: Limit) -> str:
     groups = {limits.KIND_OF[one] for one in limit.limits}
     loads = limit.limits[0] == "loading"
     waits = [row for row in largest_causes(results, limit, count=20)
-             if row.group in groups and (row.detail == limits.FIRST_LAUNCH) == loads]  # fmt: skip
-    return sentence("limit.where-cause", cause=cause_text(waits[0])) if waits else ""
+             if row.group in groups and (row.cause == limits.FIRST_LAUNCH) == loads]  # fmt: skip
+    if not waits:
+        return ""
+    return sentence("limit.where-cause", time=format_ns(waits[0].idle_ns), cause=cause_text(waits[0], 40))
 
 
 def details_of(results: Results, limit: Limit) -> list[str]:
@@ -267,18 +291,31 @@ def _work_name(limit: Limit) -> str:
     return "kernels" if limit.is_gpu else "operators"
 
 
-def cause_text(row: CauseRow) -> str:
-    """``synchronisation (cudaStreamSynchronize) in loss: 12.3 ms``."""
-    call = f" ({shown(row.call_name, 60)})" if row.call_name else ""
-    owner = f" in {shown(row.owner, 60)}" if row.owner else ""
-    detail = ""
-    if row.detail == limits.NOT_RECORDED:
-        detail = ", for a reason that was not recorded"
-    elif row.detail:
-        behind = row.cause in ("synchronization", "queued")
-        detail = f", {'behind ' if behind else ''}{shown(row.detail, 60)}"
-    layer = f" [{shown(row.layer_path, 60)}]" if row.layer_path else ""
-    return f"{sentence(f'cause.{row.cause}')}{call}{owner}{layer}{detail}: {format_ns(row.idle_ns)}"
+def cause_text(row: CauseRow, most: int = 60) -> str:
+    """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
+    call = f" ({shorten(_called(row.call_name), most)})" if row.call_name else ""
+    owner = f" in {shorten(shown(row.owner), most)}" if row.owner else ""
+    if row.cause == limits.FIRST_LAUNCH:
+        return sentence("wait.first-launch", owner=owner)
+    if row.cause == "not_recorded":
+        return sentence("wait.queued", call=call, owner=owner)
+    if row.cause == "thread_wait" and row.detail:
+        return sentence("wait.thread", detail=shorten(shown(row.detail), most), owner=owner)
+    behind = "behind " if row.cause in ("synchronization", "queued") else ""
+    detail = f", {behind}{shorten(shown(row.detail), most)}" if row.detail else ""
+    layer = f" [{shorten(shown(row.layer_path), most)}]" if row.layer_path else ""
+    return f"{sentence(f'cause.{row.cause}')}{call}{owner}{layer}{detail}"
+
+
+_BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
+
+
+def _called(name: str) -> str:
+    """What was called, as its programmer knows it: a file without its folders, an address as what it is."""
+    if re.fullmatch(r"0x[0-9a-f]+", name):
+        return "no symbol"
+    built_in = _BUILT_IN.fullmatch(name)
+    return shown(built_in[1] if built_in else re.sub(r"^\S*/(?=[^/]*\.py\()", "", name))
 
 
 def verdict_line(results: Results) -> Text:
@@ -289,9 +326,22 @@ def verdict_line(results: Results) -> Text:
 
 
 def _line(results: Results, limit: Limit, name: str) -> Text:
-    text = Text(f"Verdict{f' on {shown(name, 80)}' if name else ''}  ", style="bold")
-    text.append(word_of(limit), style="bold")
-    return text.append(f". {sentence_of(results, limit)}", style="default")
+    return verdict_text({"word": word_of(limit), "sentence": sentence_of(results, limit)}, name)
+
+
+def verdict_text(said: dict[str, Any], capture: str = "") -> Text:
+    """``Verdict  launch-bound. Halving …``; ``capture``: of which of several."""
+    of = f" on {shown(capture, 80)}" if capture else ""
+    return Text.assemble((f"Verdict{of}  {said['word']}", "bold"), f". {said['sentence']}")
+
+
+def window_of(results: Results, limit: Limit) -> str:
+    """The time that shares are of, in words: ``857 ms (2 executions)``."""
+    window = format_ns(limit.replayed_ns or limit.window_ns / max(limit.device_count, 1))
+    rows = limits.answers(results, limit)
+    count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
+    key = "bar.execution" if count == 1 else "bar.executions"
+    return sentence(key, window=window, count=count) if count else window
 
 
 def verdict_data(results: Results) -> dict[str, Any]:
@@ -307,7 +357,7 @@ def shares(limit: Limit) -> list[dict[str, Any]]:
     return [
         {
             "resource": TOGETHER if one is limit.together else one.resources[0], "part": "".join(one.resources[1:2]),
-            "word": "".join(one.resources[1:2]) or resource_word(limit, one.resources[0]),
+            "word": "".join(one.resources[1:2]).replace("_", " ") or resource_word(limit, one.resources[0]),
             "gain_ratio": one.gain_ratio, "low_gain_ratio": one.gain_ratio - one.margin_ratio,
             "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_shown": one.is_shown,
             "is_limit": len(one.resources) == 1 and one.resources[0] in limit.limits,
@@ -323,6 +373,7 @@ def limit_data(results: Results, limit: Limit) -> dict[str, Any]:
         "word": word_of(limit),
         "sentence": sentence_of(results, limit),
         "details": [one for one in (latency_note(results, limit), *details_of(results, limit)) if one],
+        "window": window_of(results, limit),
         "reason": limit.reason,
         "scope": limit.scope,
         "device_count": limit.device_count,

@@ -18,7 +18,8 @@ from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_p
 from xsp_post.replay.experiment import KERNELS
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
-from xsp_post.reports.terminal_text import say
+from xsp_post.reports.terminal_text import one_line, say
+from xsp_post.reports.text import cut_alike
 from xsp_post.reports.verdict import (
     cause_text,
     coverage_note,
@@ -28,6 +29,7 @@ from xsp_post.reports.verdict import (
     limit_data,
     main_limit,
     shares,
+    verdict_text,
 )
 from xsp_post.reports.verdict_captures import main_captures, own_verdicts
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
@@ -37,13 +39,6 @@ if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
 
 CONCERNS = "concerns"
-SHORT_CAUSES = {
-    "launch_call": "launch", "launch_latency": "latency", "queued": "queue", "synchronization": "sync",
-    "copy_call": "copy", "allocation": "alloc", "module_load": "load", "os_call": "OS", "descheduled": "no CPU",
-    "thread_wait": "thread", "sleep": "sleep", "input_output": "file", "page_migration": "pages",
-    "graph_launch": "graph",
-    "host_code": "host", "communication": "ranks", "profiler_overhead": "profiler", "unknown": "unknown",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -63,6 +58,7 @@ class Why:
     ranks: str = ""  # which rank the others wait for; "" with fewer than two ranks
     capture_name: str = ""  # of several captures that are no job, the one that all this is of
     coverage_note: str = ""  # device time that the verdict leaves out, or that no launch is known of; "" none
+    late_rank: str = ""  # the short form of ``ranks``
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -77,20 +73,10 @@ def why(results: Results, *, layer: str = "") -> Why:
     little = coverage_note(results, limit)
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     return Why(
-        limit,
-        causes,
-        advice,
-        limit_data(results, limit),
-        path,
-        latency_note(results, limit),
-        lead_in,
-        part_text(results),
-        replay_note(results),
-        none,
-        ranks_line(results),
-        own_verdicts(results).get(limit.captures[0], "") if limit.captures else "",
-        little,
-    )
+        limit, causes, advice, limit_data(results, limit), path, latency_note(results, limit), lead_in,
+        part_text(results), replay_note(results), none, ranks_line(results),
+        own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
+    )  # fmt: skip
 
 
 def ranks_line(results: Results) -> str:
@@ -99,6 +85,22 @@ def ranks_line(results: Results) -> str:
     if len(ranks) < 2:
         return ""
     return f"{rank_sentence(ranks)} More: xsp-post table ranks"
+
+
+def late_rank_line(results: Results) -> str:
+    """Which rank the others wait for, in a line; "" with fewer than two."""
+    ranks = frame_or_empty(results, "ranks", ["rank", "is_straggler", "last_count", "matched_count"])
+    if len(ranks) < 2:
+        return ""
+    late = ranks[ranks["is_straggler"].astype(bool)]
+    if late.empty:
+        said = sentence("ranks.even", count=len(ranks))
+    else:
+        first = late.sort_values("last_count", ascending=False).iloc[0]
+        names = ", ".join(f"rank {rank}" for rank in late["rank"].tolist()[:4])
+        key = "ranks.late" if len(late) == 1 and first["last_count"] > 0 else "ranks.later"
+        said = sentence(key, names=names, last=first["last_count"], count=first["matched_count"])
+    return " ".join((said, sentence("ranks.more")))
 
 
 def replay_note(results: Results) -> str:
@@ -114,6 +116,8 @@ def _path_line(results: Results, limit: Limit) -> str:
 
 _FEW = 3  # causes and changes that the first screen has room for
 _MOST_BARS, _MOST_PARTS, _BAR_WIDTH = 3, 2, 40
+_LEAST_WAIT = 0.0005  # of the time: prints as 0.1 %
+_BEFORE_CAUSE = 20  # columns of share and time before what a wait was
 
 
 def _capital(text: str) -> str:
@@ -165,18 +169,14 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     limit = said.limit
     if said.part:
         say(console, f"Part shown: {said.part}")
-    of = f" on {shown(said.capture_name, 80)}" if said.capture_name else ""
-    word, text = said.verdict["word"], said.verdict["sentence"]
-    say(console, Text.assemble((f"Verdict{of}  {word}", "bold"), f". {text}"))
-    if of:
+    say(console, verdict_text(said.verdict, said.capture_name))
+    if said.capture_name:
         say(console, sentence("note.not-ranks"))
     if not limit.window_ns:
         return
-    print_gains(console, limit)
-    for line in filter(None, (said.latency, said.coverage_note)):
+    print_gains(console, limit, said.verdict["window"])
+    for line in filter(None, (said.latency, said.coverage_note, "" if verbose else said.late_rank)):
         say(console, shown(line, 400))
-    if said.ranks and not verbose:
-        console.print(Text(said.ranks), highlight=False, no_wrap=True, overflow="ellipsis")
     if verbose:
         details = said.verdict["details"][bool(said.latency) :]
         for line in filter(None, (said.ranks, *details, said.lead_in, said.critical_path, said.replay_note)):
@@ -184,36 +184,57 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
         console.print(Text("Where the time went", style="bold"))
         for line in evidence_of(limit):
             say(console, f"  {line}")
-    if said.causes:
-        idle = limit.window_ns - limit.busy_ns
-        of = f" ({_idle_of(limit)})" if verbose else ""
-        say(console, Text(sentence("bar.causes", time=_of_device(limit, idle), of=of), style="bold"))
-    for row in said.causes if verbose else said.causes[:_FEW]:
-        line = f"  {format_ratio_percent(row.ratio):>7}  {cause_text(row)}"
-        if verbose:
-            say(console, f"{line}{_pieces(row.piece_count)}", hanging=9)
-        else:
-            console.print(Text(line), highlight=False, no_wrap=True, overflow="ellipsis")
+    _print_causes(console, said, verbose)
     console.print(Text("What to do next", style="bold"))
     if said.no_advice:
         say(console, f"  {said.no_advice}")
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
-            replayed = f"; a replay saves {format_ns(one.estimate_ns)}" if one.estimate_ns >= 0 else ""
-            say(console, what.append(f" {_capital(bound_text(one))}{replayed}.", style="not bold"), hanging=3)
+            say(console, what.append(f" {bound_text(one)}{_replayed(one)}.", style="not bold"), hanging=3)
             continue
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
 
 
-def print_gains(console: Console, limit: Limit) -> None:
+def _print_causes(console: Console, said: Why, verbose: bool) -> None:
+    """The largest waits: share and time, then what it was. Few letters are cut in what the rows have in common."""
+    limit = said.limit
+    rows = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= _LEAST_WAIT]
+    if not rows:
+        return
+    idle = limit.window_ns - limit.busy_ns
+    of = f" ({_idle_of(limit)})" if verbose else ""
+    say(console, Text(sentence("bar.causes", time=_of_device(limit, idle), of=of), style="bold"))
+    texts = [f"{cause_text(row)}{_pieces(row.piece_count) if verbose else ''}" for row in rows]
+    for row, text in zip(rows, texts if verbose else cut_alike(texts, max(console.width - _BEFORE_CAUSE, 6))):
+        line = f"  {format_ratio_percent(row.ratio):>7}  {format_ns(row.idle_ns):>7}  {text}"
+        say(console, line, hanging=_BEFORE_CAUSE - 2)
+
+
+def print_first(console: Console, said: Why) -> None:
+    """What the screens of other commands begin with: verdict, what halving each resource saves, what to do next."""
+    say(console, verdict_text(said.verdict))
+    rows = shares(said.limit)
+    if not rows:
+        return
+    first = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:_MOST_BARS]
+    bars = "  ".join(
+        f"{one['word']} {'█' * round(max(one['gain_ratio'], 0) * 10)} {format_ratio_percent(one['gain_ratio'])}"
+        for one in first
+    )
+    one_line(console, " ".join((sentence("bar.short"), bars)))
+    for number, one in enumerate(said.advice[:_FEW], 1):
+        one_line(console, f"  {number}. {bound_text(one)}: {shown(one.what, 300)}")
+
+
+def print_gains(console: Console, limit: Limit, window: str) -> None:
     """A bar for each resource that would save something, and one for all together."""
     rows = shares(limit)
     if not rows:
         return
-    console.print(Text(sentence("bar.title"), style="bold"))
+    console.print(Text(sentence("bar.title", window=window), style="bold"))
     whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:_MOST_BARS]
     parts = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
     for one in (*whole[:1], *parts[:_MOST_PARTS], *whole[1:], rows[-1]):
@@ -227,7 +248,7 @@ def print_gains(console: Console, limit: Limit) -> None:
 def _idle_of(limit: Limit) -> str:
     """Which time the idle time is of; `compare` says it of the whole recording."""
     each = f"each of {limit.device_count} GPUs, " if limit.device_count > 1 else ""
-    scope = {"execution": "measured executions, ", "warm-up": "warm-up, "}.get(limit.scope, "")
+    scope = {"execution": "executions, ", "warm-up": "warm-up, "}.get(limit.scope, "")
     return f"{each}{scope}from the first device work to the last"
 
 
@@ -237,35 +258,35 @@ def reach_of(one: Advice) -> str:
 
 
 def bound_text(one: Advice) -> str:
-    """``at most 12.3 ms, 4.5 % of the time``."""
-    return f"{reach_of(one)} {format_ns(one.bound_ns)}, {format_ratio_percent(one.bound_ratio)} of {one.bound_of}"
+    """``At most 12.3 ms (4.5 %)``; of other time than the verdict's ``At most 475 of 593 ms, the time with …``."""
+    reach = _capital(reach_of(one))
+    if one.bound_of == "the time":
+        return f"{reach} {format_ns(one.bound_ns)} ({format_ratio_percent(one.bound_ratio)})"
+    whole = format_ns(one.bound_ns / one.bound_ratio) if one.bound_ratio else "0 ns"
+    return f"{reach} {format_ns(one.bound_ns)} of {whole}, {one.bound_of}"
+
+
+def _replayed(one: Advice) -> str:
+    return f"; a replay saves {format_ns(one.estimate_ns)}" if one.estimate_ns >= 0 else ""
 
 
 def gain_of(one: Advice) -> str:
-    """``at most 12.3 ms, 4.5 % of the time``, what a replay of the change saves, and the replay's error."""
-    gain = bound_text(one)
-    if one.replay_error_ratio is None:
-        return gain
-    estimate = f"estimate {format_ns(one.estimate_ns)}; " if one.estimate_ns >= 0 else ""
-    return f"{gain} (replayed; {estimate}replay error {format_ratio_percent(one.replay_error_ratio)})"
+    """`bound_text`, what a replay of the change saves, and the replay's error."""
+    error = one.replay_error_ratio
+    of_replay = "" if error is None else f"; replay error {format_ratio_percent(error)}"
+    return f"{bound_text(one)}{_replayed(one)}{of_replay}"
 
 
 def _pieces(count: int) -> str:
-    return f" in {format_count(count)} pieces" if count > 1 else ""
+    return f", {format_count(count)} times" if count > 1 else ""
 
 
 def json_of(said: Why) -> dict[str, Any]:
     """The same as data."""
     return {
-        "part": said.part or None,
-        "verdict": said.verdict,
-        "critical_path": said.critical_path or None,
-        "replay_note": said.replay_note or None,
-        "lead_in": said.lead_in or None,
-        "coverage_note": said.coverage_note or None,
-        "ranks": said.ranks or None,
-        "capture": said.capture_name or None,
-        "no_advice": said.no_advice or None,
-        "causes": [asdict(row) for row in said.causes],
-        "advice": [asdict(one) for one in said.advice],
-    }
+        "part": said.part or None, "verdict": said.verdict, "critical_path": said.critical_path or None,
+        "replay_note": said.replay_note or None, "lead_in": said.lead_in or None,
+        "coverage_note": said.coverage_note or None, "ranks": said.ranks or None,
+        "capture": said.capture_name or None, "no_advice": said.no_advice or None,
+        "causes": [asdict(row) for row in said.causes], "advice": [asdict(one) for one in said.advice],
+    }  # fmt: skip
