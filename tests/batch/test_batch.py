@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import mmap
+import multiprocessing
 import os
 import resource
 import shutil
@@ -275,18 +277,21 @@ def test_frames_from_a_record_are_those_from_the_worker(tmp_path):
 # -- accidents ----------------------------------------------------------------------------------------------
 
 
+_DEATHS = mmap.mmap(-1, 1)  # memory that forked processes share
+
+
 def _dies_once(job, folder, options):
     """Stands for `work.process`: kills its own process the first time it is asked for one of the jobs."""
-    if job.name == "c1" and not Path(folder, "died").exists():
-        Path(folder, "died").write_text("")
+    if job.name == "c1" and not _DEATHS[0]:
+        _DEATHS[0] = 1
         os.kill(os.getpid(), signal.SIGKILL)
-    return work.Outcome({"status": "done", "capture_name": job.name})
+    return work.Outcome({"status": "done", "capture_name": job.name, "code": ""})
 
 
 def _dies_always(job, folder, options):
     if job.name == "c1":
         os.kill(os.getpid(), signal.SIGKILL)
-    return work.Outcome({"status": "done", "capture_name": job.name})
+    return work.Outcome({"status": "done", "capture_name": job.name, "code": ""})
 
 
 def _defect(job, folder, options):
@@ -297,14 +302,6 @@ def _jobs(count):
     return [Job(f"c{k}", (f"/c{k}.sqlite",), f"c{k}.sqlite", f"c{k}", f"c{k}") for k in range(count)]
 
 
-@pytest.fixture
-def plain_context(monkeypatch):
-    """Fork, so that workers have this module's functions."""
-    import multiprocessing
-
-    monkeypatch.setattr(engines, "_context", lambda: multiprocessing.get_context("fork"))
-
-
 def _outcomes(monkeypatch, function, tmp_path, workers=2, count=5):
     monkeypatch.setattr(engines, "process", function)
     found = list(engines.outcomes(_jobs(count), str(tmp_path), Options(), workers=workers))
@@ -312,21 +309,21 @@ def _outcomes(monkeypatch, function, tmp_path, workers=2, count=5):
     return {job.name: outcome.row for job, outcome in found}
 
 
-def test_killed_worker_loses_nothing(monkeypatch, tmp_path, plain_context):
+def test_killed_worker_loses_nothing(monkeypatch, tmp_path):
     rows = _outcomes(monkeypatch, _dies_once, tmp_path)
     assert {row["status"] for row in rows.values()} == {"done"}
 
 
-def test_capture_that_kills_every_worker_is_a_row(monkeypatch, tmp_path, plain_context):
+def test_capture_that_kills_every_worker_is_a_row(monkeypatch, tmp_path):
     rows = _outcomes(monkeypatch, _dies_always, tmp_path)
-    assert rows["c1"]["code"] == "batch-worker-died"
+    assert rows["c1"]["code"] == "reader-died"
     assert {row["status"] for name, row in rows.items() if name != "c1"} == {"done"}
 
 
-def test_defect_is_a_row_and_the_rest_goes_on(monkeypatch, tmp_path, plain_context):
+def test_defect_is_a_row_and_the_rest_goes_on(monkeypatch, tmp_path):
     rows = _outcomes(monkeypatch, _defect, tmp_path, count=2)
     assert {row["code"] for row in rows.values()} == {"batch-defect"}
-    assert "xsp-post failed (RuntimeError)" in rows["c0"]["message"]  # its text may quote the capture
+    assert "xsp-post failed (RuntimeError in " in rows["c0"]["message"]  # its text may quote the capture
 
 
 def _says_where(job, folder, options):
@@ -337,37 +334,27 @@ def _needs_much(job, folder, options):
     raise MemoryError
 
 
-@pytest.mark.parametrize("error", [EOFError, BrokenPipeError, ConnectionRefusedError, MemoryError, RuntimeError])
-def test_without_workers_the_jobs_are_done_here(monkeypatch, tmp_path, plain_context, error):
-    first = engines.ProcessPoolExecutor.submit
-
-    def submit(pool, work, job):  # the server of workers ends once two of them run
-        if job.name == "c2":
-            raise error
-        return first(pool, work, job)
-
-    monkeypatch.setattr(engines.ProcessPoolExecutor, "submit", submit)
-    rows = _outcomes(monkeypatch, _says_where, tmp_path)
-    assert {row["status"] for row in rows.values()} == {"done"}
-    assert all(rows[name]["process"] == os.getpid() for name in ("c2", "c3", "c4"))
+def test_where_no_process_can_be_forked_a_pool_does_the_jobs(monkeypatch, tmp_path):
+    monkeypatch.setattr(engines.sealed, "is_possible", lambda: False)
+    monkeypatch.setattr(engines, "get_context", lambda kind: multiprocessing.get_context("fork"))
+    rows = _outcomes(monkeypatch, _says_where, tmp_path, count=3)
+    assert {row["status"] for row in rows.values()} == {"done"} and os.getpid() not in {
+        row["process"] for row in rows.values()
+    }
+    rows = _outcomes(monkeypatch, _dies_always, tmp_path, workers=1, count=5)
+    codes = [row["code"] for row in rows.values()]
+    assert rows["c1"]["code"] == "batch-worker-died" and codes.count("batch-worker-died") < 4
 
 
-def test_under_a_limit_of_addresses_the_jobs_are_done_here(monkeypatch, tmp_path):
-    limit = engines._ADDRESSES_BYTES - 1
-    monkeypatch.setattr(resource, "getrlimit", lambda which: (limit, resource.RLIM_INFINITY))
+def test_where_there_is_no_room_for_a_process_the_jobs_are_done_here(monkeypatch, tmp_path):
+    def fork():
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "fork", fork)
     rows = _outcomes(monkeypatch, _says_where, tmp_path)
     assert {row["process"] for row in rows.values()} == {os.getpid()}
     rows = _outcomes(monkeypatch, _needs_much, tmp_path, count=2)
     assert {row["code"] for row in rows.values()} == {"out-of-memory"}
-
-
-def test_pool_that_nobody_waits_for_is_given_up(monkeypatch, tmp_path, plain_context):
-    """As where no thread can be started any more: its jobs would never end."""
-    monkeypatch.setattr(engines, "_LOOK_S", 0.02)
-    monkeypatch.setattr(engines, "_is_served", lambda pool: False)
-    monkeypatch.setattr(engines.ProcessPoolExecutor, "submit", lambda pool, work, job: engines.Future())
-    rows = _outcomes(monkeypatch, _says_where, tmp_path)
-    assert {row["code"] for row in rows.values()} == {"batch-worker-died"}
 
 
 def test_batch_under_a_limit_of_addresses_ends_in_a_sentence(tmp_path):

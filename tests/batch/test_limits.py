@@ -10,21 +10,14 @@ import pytest
 LOOP = """
 import resource
 from xsp_post.base import limits
-from xsp_post.batch.engines import _within_limits
+from xsp_post.base.sealed import limit
 
-class Job:
-    sources = ()
-
-def endless(job):
-    while True:
-        pass
-
-def endless_memory(job):
-    assert resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
-
-_within_limits(endless_memory, Job())
+limit([])
+assert resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
 limits.CPU_S = 1
-_within_limits(endless, Job())
+limit([])
+while True:
+    pass
 """
 
 

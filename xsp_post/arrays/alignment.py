@@ -5,8 +5,6 @@ where the one before it ended is preferred. Pieces may repeat (a program that ra
 and may come in another order; what occurs in no equal piece of some length stays unaligned.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@ Events are rows in order of time. ``place`` numbers the memories (a GPU as one p
 ``size`` is positive for allocations, negative for releases, never 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A sweep of batch sizes and its throughputs → which of them is optimal (XSP §III-D1): the one place of that rule."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -7,8 +7,6 @@ Young 1993). With fewer, Student's t decides, its rate divided by the number of 
 captures in two, and each part is looked at again (binary segmentation).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Errors are taken relative to the time. A fifth of the steps is held back from th
 A term is left out, with the reason, where the steps do not tell it apart from the terms before it.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arithmetic on int64 intervals: cutting them at points, per group (thread). NumPy only."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

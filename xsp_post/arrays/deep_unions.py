@@ -5,8 +5,6 @@ it is taken away once where each two neighbours of the k (in pre-order) have the
 remains at and above any node is one for each piece that is covered below it.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

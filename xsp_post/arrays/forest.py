@@ -4,8 +4,6 @@ The nodes are numbered in pre-order (a node, then all below it), so that everyth
 numbers: sums over it are a difference of two running sums. Nothing loops over depths.
 """
 
-from __future__ import annotations
-
 from threading import Lock
 
 import numpy as np

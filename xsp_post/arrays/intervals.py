@@ -10,8 +10,6 @@ Where one range ends in the very nanosecond in which the next one starts, a zero
 instant belongs to the later range.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -130,19 +128,10 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
         has = parent_sorted >= 0
         parent[order[has]] = order[parent_sorted[has]]
     return Nesting(
-        parent=parent,
-        depth=depths(parent),
-        crossing_count=int(crossing.sum()),
-        _order=order,
-        _thread_first=bounds[:-1],
-        _thread_last=bounds[1:],
-        _start=s,
-        _end=e,
-        _parent_sorted=pointer,
-        _cluster=cluster,
-        _cluster_crosses=crosses,
-        _left=left,
-    )
+        parent=parent, depth=depths(parent), crossing_count=int(crossing.sum()), _order=order,
+        _thread_first=bounds[:-1], _thread_last=bounds[1:], _start=s, _end=e, _parent_sorted=pointer, _cluster=cluster,
+        _cluster_crosses=crosses, _left=left,
+    )  # fmt: skip
 
 
 def _outer_first(thread: Int, start: Int, end: Int, tie: Int | None) -> Int | None:

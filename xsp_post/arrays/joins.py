@@ -1,7 +1,5 @@
 """Rows that one number of one process joins: calls and what they started, by correlation id."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

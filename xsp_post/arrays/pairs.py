@@ -3,8 +3,6 @@
 Load from outside and the process's own luck meet both members of a pair alike, so that they leave the difference.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

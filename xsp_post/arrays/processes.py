@@ -16,8 +16,6 @@ kinds of interval follow (Kalibera & Jones, "Rigorous benchmarking in reasonable
 `scripts/bench statistics` simulates both: from 10 iterations on, and autocorrelations up to 0.8, they hold 93–98 %.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd

@@ -1,7 +1,5 @@
 """Folded tree → folded tree: siblings that differ in numbers only become one row."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa

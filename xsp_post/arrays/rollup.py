@@ -5,8 +5,6 @@ intervals; projection the first start … last end of work launched on the range
 Each roll-up is one pass per depth of the tree, from the deepest up; nothing is recursive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

@@ -3,8 +3,6 @@
 NumPy only. A sample stands for a stretch of time; samples are in order and do not overlap.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

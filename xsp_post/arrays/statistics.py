@@ -11,8 +11,6 @@ interval and, between two samples, Welch's test.
 All values keep the unit they come in. NaN values are left out; no value at all gives NaN.
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 from statistics import NormalDist

@@ -1,7 +1,5 @@
 """Texts by number: of a million of which no two are alike, Python strings are made only of those that are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias, overload
 

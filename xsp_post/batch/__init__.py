@@ -5,17 +5,9 @@
 side by side. A finished capture has a record in the output folder; that is what makes a batch resumable.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
-_PUBLIC = {
-    "discover": "jobs",
-    "Job": "jobs",
-    "Skipped": "jobs",
-    "run_batch": "assembly",
-    "BatchResult": "assembly",
-}
+_PUBLIC = {"discover": "jobs", "Job": "jobs", "Skipped": "jobs", "run_batch": "assembly", "BatchResult": "assembly"}
 
 __all__ = ["BatchResult", "Job", "Skipped", "discover", "run_batch"]
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,16 +19,7 @@ from xsp_post.base.errors import OutputError
 from xsp_post.base.output import atomic_output, make_folder
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
-from xsp_post.batch.work import (
-    DONE,
-    FAILED,
-    RECORDS,
-    STORES,
-    Outcome,
-    current_row,
-    read_outcome,
-    record_path,
-)
+from xsp_post.batch.work import DONE, FAILED, RECORDS, STORES, Outcome, current_row, read_outcome, record_path
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import Options
 
@@ -48,6 +40,7 @@ class BatchResult:
     done_count: int  # analysed now
     current_count: int  # finished earlier and unchanged
     is_fleet_current: bool  # nothing was written
+    said: list[str]  # what the captures say together
 
     @property
     def failed(self) -> list[dict[str, Any]]:
@@ -85,17 +78,19 @@ def run_batch(
             progress(job, outcome)
     ordered = [rows[job.name] for job in jobs]
     state = _state(jobs, rows)
+    known = _read_state(folder)
+    said = known.pop("said", [])
     is_current = (
         not to_do
-        and _read_state(folder) == state
+        and known == state
         and (folder / FLEET_STORE).is_file()
         and (not page or (folder / FLEET_PAGE).is_file())
     )
     if not is_current:
         found = [made.get(job.name) or read_outcome(record_path(folder, job)) for job in jobs]
-        _write_fleet(folder, found, page)
-        _write_state(folder, state)
-    return BatchResult(folder, ordered, len(to_do), len(current), is_current)
+        said = _write_fleet(folder, found, page)
+        _write_state(folder, {**state, "said": said})
+    return BatchResult(folder, ordered, len(to_do), len(current), is_current, said)
 
 
 def _prepared(folder: Path) -> Path:
@@ -135,16 +130,17 @@ def _write_state(folder: Path, state: dict[str, Any]) -> None:
 # -- the fleet ----------------------------------------------------------------------------------------------
 
 
-def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> None:
+def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> list[str]:
+    """The store and the page of all captures; the sentences at the top of the page."""
     from xsp_post.model.results import Analysis
+    from xsp_post.reports.fleet_page import headlines, write_fleet_page
     from xsp_post.store.store import write_store
 
     analysis = Analysis(fleet_frames(found))
     write_store(analysis, folder / FLEET_STORE, force=True)
     if page:
-        from xsp_post.reports.fleet_page import write_fleet_page
-
         write_fleet_page(analysis, folder / FLEET_PAGE, force=True)
+    return [sentence for _, sentence in headlines(analysis)]
 
 
 def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
@@ -154,31 +150,46 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
     from xsp_post.tables.analyses import fleet
 
     contributions: list[dict[str, pd.DataFrame]] = []
-    ranks: dict[str, list[Outcome]] = {}
     for index, outcome in enumerate(found):
         if outcome.row["status"] != DONE:
             continue
-        frames = {name: outcome.frames[name] for name in fleet.CONTRIBUTED}
-        contributions.append({name: f.assign(capture_index=np.int64(index)) for name, f in frames.items()})
-        ranks.setdefault(outcome.row["job_name"], []).append(outcome)
+        if all(name in outcome.frames for name in fleet.CONTRIBUTED):  # not of one of many ranks
+            frames = {name: outcome.frames[name] for name in fleet.CONTRIBUTED}
+            contributions.append({name: f.assign(capture_index=np.int64(index)) for name, f in frames.items()})
     tables = fleet.fleet_tables(contributions)
     tables["fleet"] = fleet.fleet_rows([outcome.row for outcome in found])
-    return tables | _ranks(ranks.items())
+    return tables | _ranks(found)
 
 
-def _ranks(groups: Iterable[tuple[str, list[Outcome]]]) -> dict[str, pd.DataFrame]:
+def _ranks(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
     """Ranks and process groups of every job that has several: files that state a rank, or several devices in one."""
     import pandas as pd
 
     from xsp_post.tables.analyses.ranks import rank_tables
 
-    tables = []
-    for job_name, group in groups:
-        # files of one stem that state no rank are not ranks of one job, only its namesakes
-        together = [group] if all(one.row["rank"] >= 0 for one in group) else [[one] for one in group]
-        tables += [rank_tables([one.frames for one in part], job_name) for part in together]
+    jobs = jobs_of([one.row for one in found])
+    tables = [rank_tables([found[k].frames for k in group], name) for name, group in jobs.items()]
     several = [table for table in tables if len(table["ranks"]) > 1]
     return {
         name: pd.concat([one[name] for one in several], ignore_index=True) if several else nothing
         for name, nothing in rank_tables([]).items()
     }
+
+
+def jobs_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
+    """Positions of the captures of each job: those whose names differ by the rank only, else those of a folder that
+    state ranks, each once (of several recordings of a rank the first by name are one job, the second the next)."""
+    alike: dict[str, list[int]] = {}
+    for k, row in enumerate(rows):
+        if row["status"] == DONE:
+            alike.setdefault(row["job_name"] if row["rank"] >= 0 else row["capture_name"], []).append(k)
+    seen: Counter[tuple[str, int]] = Counter()
+    jobs: dict[str, list[int]] = {}
+    for name, group in alike.items():
+        rank = rows[group[0]]["rank"]
+        if len(group) == 1 and rank >= 0:
+            folder = os.path.dirname(name)
+            seen[folder, rank] += 1
+            name = os.path.join(folder, f"job~{seen[folder, rank]}" if seen[folder, rank] > 1 else "job")
+        jobs.setdefault(name, []).extend(group)
+    return jobs

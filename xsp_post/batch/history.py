@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,8 @@ from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import Options
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from xsp_post.model.results import Analysis
 
 HISTORY_STORE, HISTORY_PAGE = "history.xsp.sqlite", "history.html"
@@ -30,10 +33,7 @@ _COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 
 
 def history(
-    paths: Sequence[str],
-    folder: Path,
-    options: Options,
-    by: str = "",
+    paths: Sequence[str], folder: Path, options: Options, by: str = ""
 ) -> tuple[Analysis, list[dict[str, Any]]]:
     """Tables `fleet`, `history_values` and `history` of the captures below the paths, and rows of those that failed.
 
@@ -50,7 +50,7 @@ def history(
     others = [path for path in paths if not _stores(Path(path))]
     found = [_of_store(store) for store in stores]
     if others:
-        jobs, _ = discover(others, leave_out=folder)
+        jobs = [replace(job, is_of_many=False) for job in discover(others, leave_out=folder)[0]]
         run_batch(jobs, folder, options, workers=min(os.cpu_count() or 1, len(jobs)), page=False)
         found += [read_outcome(record_path(folder.resolve(), job)) for job in jobs]
     done = _ordered([one for one in found if one.row["status"] == DONE], by)
@@ -69,6 +69,11 @@ def _stores(path: Path) -> list[Path]:
     if (path / FLEET_STORE).is_file() and (path / RECORDS).is_dir():
         return sorted((path / STORES).rglob("*.xsp.sqlite"))
     return sorted(path.glob("*.xsp.sqlite")) if path.is_dir() else []
+
+
+def values_of_store(path: Path) -> pd.DataFrame:
+    """What one result adds to a history (schemas: history_values)."""
+    return _of_store(path).frames["history_values"]
 
 
 def _of_store(path: Path) -> Outcome:

@@ -8,13 +8,14 @@ capture itself does not: the rank (``rank3``, ``rank_3``) and the batch size (``
 left of the stem then is the workload.
 """
 
-from __future__ import annotations
-
 import glob
+import gzip
 import os
 import re
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
@@ -23,6 +24,9 @@ from xsp_post.ingest import formats
 from xsp_post.model.capture import is_run_directory
 from xsp_post.names.file_names import RANK
 
+MANY = 64  # ranks of a job
+_HEAD_BYTES = 1 << 16
+_WORLD_SIZE = re.compile(rb'"world_size": *(\d{1,7})\b')
 _COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline|profile)(?=$|[._-])", re.IGNORECASE)
 _BATCH = re.compile(r"(?:^|[._-])(?:bs|batch(?:[._-]?size)?)[._=-]?(\d{1,7})(?=$|[._-])", re.IGNORECASE)
 
@@ -38,6 +42,7 @@ class Job:
     job_name: str  # captures that differ by their rank only share it
     rank: int = -1
     batch_size: int = -1
+    is_of_many: bool = False  # a rank of a job of so many that only what the job needs is made of it
 
 
 @dataclass
@@ -137,15 +142,8 @@ def _is_capture_name(path: Path) -> bool:
 
 
 def _looks_like_trace(path: Path) -> bool:
-    """A cheap look; the readers' own test decides in the worker."""
-    import gzip
-    import zlib
-
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            head = file.read(4096)
-    except (OSError, EOFError, zlib.error):
-        return True  # damaged: a row that says so
+    """A cheap look; the readers' own test decides in the worker. A damaged one is taken for one: a row that says so."""
+    head = _head(path)[:4096]
     words = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"traceID"', b'"spans"', b'"clock"')
     return not head or any(word in head for word in words)
 
@@ -242,4 +240,25 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
             name, number = f"{base}~{number}", number + 1
         taken.add(name.lower())
         result.append(Job(name, job.sources, job.shown, job.workload, job.job_name, job.rank, job.batch_size))
-    return result
+    return _of_many(result) if len(result) >= MANY else result
+
+
+def _of_many(jobs: Sequence[Job]) -> list[Job]:
+    """Marks the ranks of a job of many: as many files differ by their rank only, or the trace says so."""
+    alike = Counter(job.job_name for job in jobs if job.rank >= 0)
+    return [replace(job, is_of_many=max(alike[job.job_name], _world_size(job.sources[0])) >= MANY) for job in jobs]
+
+
+def _world_size(path: str) -> int:
+    """Ranks of the job that a PyTorch trace is of, as its first lines say; 0 unknown."""
+    found = _WORLD_SIZE.search(_head(Path(path))) if path.endswith((".json", ".json.gz")) else None
+    return int(found.group(1)) if found else 0
+
+
+def _head(path: Path) -> bytes:
+    """The first bytes of a file as text, decompressed; nothing where it is damaged."""
+    try:
+        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+            return file.read(_HEAD_BYTES)
+    except (OSError, EOFError, zlib.error):
+        return b""

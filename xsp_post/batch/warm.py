@@ -1,8 +1,7 @@
-"""Imported once by the server that workers are forked from: everything that analysing a capture needs."""
+"""Imported once by the process that readers are forked from: everything that analysing a capture needs."""
 
-from __future__ import annotations
-
-import importlib
+from contextlib import suppress
+from importlib import import_module
 
 _NEEDED = (
     "pandas", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils", "xsp_post.pipeline", "xsp_post.store",
@@ -11,13 +10,6 @@ _NEEDED = (
 )  # fmt: skip
 
 
-def up() -> None:
-    """Import what is there; what is not is said when a job needs it."""
-    for name in _NEEDED:
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError:
-            continue
-
-
-up()
+for _name in _NEEDED:
+    with suppress(ModuleNotFoundError):  # it is said when a job needs it
+        import_module(_name)

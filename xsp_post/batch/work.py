@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,22 +29,16 @@ if TYPE_CHECKING:
     from xsp_post.model.results import Results
 
 
-# Version of the records. Every number ever used:
-# 1  first version (xsp-post 0.1.0)
-# 2  counter reports without a timeline are captures; latencies of inferred iterations without the queue
-# 3  values for a history
-# 4  what the ranks did between collectives
-# 5  process groups of collectives
-RECORD_VERSION = 5
+RECORD_VERSION = 6
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.
 _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
 
 
-def options_key(options: Options) -> dict[str, Any]:
+def options_key(options: Options, job: Job) -> dict[str, Any]:
     """What decides, beside the sources, whether a finished capture is still current."""
-    key = {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION}
+    key = {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION, "is_of_many": job.is_of_many}
     return json.loads(json.dumps(key, default=str))  # as a record gives it back
 
 
@@ -69,20 +63,19 @@ def process(job: Job, folder: str, options: Options) -> Outcome:
 
     out = Path(folder)
     sources = [fingerprint(Path(source)) for source in job.sources]
-    store = out / STORES / f"{job.name}.xsp.sqlite"
+    store = store_path(out, job)
     try:
         outcome = _analyse(job, store, options)
     except OutputError:
         raise
     except XspPostError as error:
         outcome = failure(job, error)
-        store.unlink(missing_ok=True)  # of an earlier state of the capture
     outcome.row |= {"source_bytes": sum(source["size"] for source in sources)}
     header = {
-        "options": options_key(options), "sources": sources, "tools": _tools(), "row": outcome.row,
+        "options": options_key(options, job), "sources": sources, "tools": _tools(), "row": outcome.row,
         "is_lasting": outcome.row["status"] == DONE or outcome.row["exit_code"] in _LASTING,
     }  # fmt: skip
-    _write_record(record_path(out, job), header, outcome.frames)
+    _write_record(record_path(out, job), header, outcome)
     return outcome
 
 
@@ -98,14 +91,30 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 
 
 def _analyse(job: Job, store: Path, options: Options) -> Outcome:
-    from xsp_post.pipeline import analyze
+    from xsp_post.pipeline import captures_of
     from xsp_post.store.store import write_store
 
     paths = [Path(source) for source in job.sources]
-    analysis = analyze(paths, options)
+    if job.is_of_many:
+        return _rank_of_many(captures_of(paths, replace(options, infer=False)), job)
+    analysis = captures_of(paths, options).complete()
     store.parent.mkdir(parents=True, exist_ok=True)
     write_store(analysis, store, force=True)
     return contributed(analysis, job)
+
+
+def _rank_of_many(results: Results, job: Job) -> Outcome:
+    """What the tables of a job need of one of its ranks: a third of the time of all tables and a store."""
+    from xsp_post.tables.analyses import fleet, ranks
+
+    frames = ranks.rank_contribution(results, job.name, job.rank)
+    return Outcome(_named(job) | _ranked(frames) | fleet.capture_row(results) | {"status": DONE}, frames)
+
+
+def _ranked(frames: dict[str, pd.DataFrame]) -> dict[str, int]:
+    """The rank of a capture of one rank; −1 none, or several."""
+    ranks = frames["ranks"]["rank"]
+    return {"rank": int(ranks.iloc[0]) if len(ranks) == 1 else -1}
 
 
 def contributed(analysis: Results, job: Job) -> Outcome:
@@ -115,7 +124,7 @@ def contributed(analysis: Results, job: Job) -> Outcome:
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)
     frames |= ranks.rank_contribution(analysis, job.name, job.rank)
     frames[history.CONTRIBUTED] = history.history_contribution(analysis, job.name)
-    row = _named(job) | fleet.summary_row(analysis)
+    row = _named(job) | _ranked(frames) | fleet.summary_row(analysis)
     row |= {
         "status": DONE,
         "store_name": f"{STORES}/{job.name}.xsp.sqlite",
@@ -145,16 +154,33 @@ def record_path(folder: Path, job: Job) -> Path:
     return folder / RECORDS / f"{job.name}.json"
 
 
+def store_path(folder: Path, job: Job) -> Path:
+    return folder / STORES / f"{job.name}.xsp.sqlite"
+
+
 def _tools() -> str:
     """Where nsys is: a report that failed because nsys was missing is tried again once it is there."""
     return shutil.which("nsys") or ""
 
 
-def _write_record(path: Path, header: dict[str, Any], frames: dict[str, pd.DataFrame]) -> None:
-    data = {name: {column: frame[column].tolist() for column in frame.columns} for name, frame in frames.items()}
+def plain(outcome: Outcome) -> list[Any]:
+    """An outcome as JSON has it."""
+    frames = outcome.frames.items()
+    return [outcome.row, {name: {column: frame[column].tolist() for column in frame} for name, frame in frames}]
+
+
+def as_outcome(said: list[Any]) -> Outcome:
+    """An outcome from JSON: the same rows and frames."""
+    import pandas as pd
+
+    row, data = said
+    return Outcome(row, {name: pd.DataFrame(columns) for name, columns in data.items()})
+
+
+def _write_record(path: Path, header: dict[str, Any], outcome: Outcome) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_output(path, force=True) as temporary:
-        temporary.write_text(f"{json.dumps(header)}\n{json.dumps(data)}\n", encoding="ascii")
+        temporary.write_text(f"{json.dumps(header)}\n{json.dumps(plain(outcome)[1])}\n", encoding="ascii")
 
 
 def read_header(path: Path) -> dict[str, Any] | None:
@@ -168,11 +194,8 @@ def read_header(path: Path) -> dict[str, Any] | None:
 
 def read_outcome(path: Path) -> Outcome:
     """A finished job from its record: the same rows and frames as from the worker."""
-    import pandas as pd
-
     with path.open(encoding="utf-8") as file:
-        header, data = json.loads(file.readline()), json.loads(file.readline())
-    return Outcome(header["row"], {name: pd.DataFrame(columns) for name, columns in data.items()})
+        return as_outcome([json.loads(file.readline())["row"], json.loads(file.readline())])
 
 
 def current_row(folder: Path, job: Job, options: Options) -> dict[str, Any] | None:
@@ -182,10 +205,10 @@ def current_row(folder: Path, job: Job, options: Options) -> dict[str, Any] | No
     its SHA-256.
     """
     header = read_header(record_path(folder, job))
-    if header is None or not header.get("is_lasting") or header.get("options") != options_key(options):
+    if header is None or not header.get("is_lasting") or header.get("options") != options_key(options, job):
         return None
     row = header["row"]
-    if row["status"] == DONE and not (folder / row["store_name"]).is_file():
+    if row["store_name"] and not (folder / row["store_name"]).is_file():
         return None
     if row["status"] == FAILED and row["exit_code"] == EXIT_TOOL and header["tools"] != _tools():
         return None

@@ -5,8 +5,6 @@ them; `structure` says in what the two captures differ beside time (kernels, ran
 conditions of ``--fail-if``. The comparison is `Results` again: tables `compare_…`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 _PUBLIC = {"compare": "comparison", "CompareOptions": "comparison", "parse_bar": "bars", "check_bars": "bars"}

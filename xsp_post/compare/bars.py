@@ -8,8 +8,6 @@ leaves out zero. Where nothing can be said about noise (one iteration) the value
 so. A bar that lies inside the interval is not decided, which has an exit code of its own.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Mapping, Sequence

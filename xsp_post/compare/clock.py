@@ -4,8 +4,6 @@ The captures state the highest clock of a GPU (`devices.clock_hz`), not the one 
 same factor longer point to the clock: a change of the program slows some kernels and not others.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

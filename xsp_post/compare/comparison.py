@@ -1,7 +1,5 @@
 """Base and other → the tables of a comparison."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +31,7 @@ from xsp_post.compare.impact import Impact, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
+from xsp_post.compare.steps import compared_steps, step_headlines, step_statements
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results, empty_table, typed
 from xsp_post.names.families import families
@@ -73,6 +72,10 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         # windows on a longer run: what lies in one of them and not in the other says nothing of the program
         tables = {name: table.iloc[:0] for name, table in tables.items()}
         work = [samples.iloc[:0] for samples in work]
+    steps = compared_steps(base, other, spread)
+    if len(steps):  # a layer or kernel took what the sizes that a side happened to hold make of it
+        tables["layers"] = tables["layers"].iloc[:0]
+        work = [samples.iloc[:0] for samples in work]
     kernel_samples = _kernel_samples(sides, work, shape, cases, renamed, tables["layers"])
     tables["kernels"] = _kernels(kernel_samples, spread)
     are_operators = has_operators(base) or has_operators(other)
@@ -85,19 +88,21 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         "compare_models": _shaped("compare_models", _ordered(models)),
         "compare_layers": _shaped("compare_layers", _ordered(layers)),
         "compare_kernels": _shaped("compare_kernels", _ordered(kernels)),
+        "compare_steps": steps,
     }
     for name in ("totals", "names", "causes"):
         frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
+    heads = step_headlines(steps) or headlines(sides, found, spread)
     memory = memory_totals(base, other)
     frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
     said = [
-        *statements(frames, shape, found, clocks, headlines(sides, found, spread), are_operators),
+        *statements(frames, shape, found, clocks, heads, are_operators),
+        *step_statements(steps),
         *memory_statements(memory),
     ]
     frames["compare_summary"] = _shaped(
-        "compare_summary",
-        pd.DataFrame(said, columns=["subject", "statement", "is_difference"]),
+        "compare_summary", pd.DataFrame(said, columns=["subject", "statement", "is_difference"])
     )
     return Analysis(frames)
 
@@ -160,13 +165,9 @@ def _layers(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
 
 
 def _kernel_samples(
-    sides: list[Side],
-    work: list[pd.DataFrame],
-    shape: Structure,
-    cases: pd.DataFrame,
-    renamed: pd.DataFrame,
+    sides: list[Side], work: list[pd.DataFrame], shape: Structure, cases: pd.DataFrame, renamed: pd.DataFrame,
     layers: pd.DataFrame,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Kernels of matched cases; of one sequence of kernels under unlike trees, by the iterations of one of them."""
     if (cases["status"] == "matched").any():
         samples = pd.concat(work, ignore_index=True)
@@ -272,13 +273,10 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     )
     old = about.loc[pd.MultiIndex.from_frame(tested[keys])]
     tested = tested.assign(
-        base_kernels=old["base_kernels"].to_numpy(),
-        other_kernels=new_counts,
-        first=old["first"].to_numpy(),
-        layer_index=old["layer_index"].to_numpy(),
-        is_steady=old["is_steady"].to_numpy(),
+        base_kernels=old["base_kernels"].to_numpy(), other_kernels=new_counts, first=old["first"].to_numpy(),
+        layer_index=old["layer_index"].to_numpy(), is_steady=old["is_steady"].to_numpy(),
         other_name=tested["name_new"],
-    )
+    )  # fmt: skip
     used = pd.concat([pairs[keys], pairs[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})])
     rest = table.merge(used.assign(is_used=True), on=keys, how="left", validate="one_to_one")
     return pd.concat(
@@ -291,14 +289,9 @@ def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: f
     group = samples.groupby(keys, sort=False)
     count = group.ngroups
     tested = differences(
-        samples["value"].to_numpy(np.float64),
-        group.ngroup().to_numpy().astype(np.int64),
-        samples["side"].to_numpy(np.int64),
-        samples["capture_id"].to_numpy(np.int64),
-        count,
-        spread,
-        resolution,
-    )
+        samples["value"].to_numpy(np.float64), group.ngroup().to_numpy().astype(np.int64),
+        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread, resolution,
+    )  # fmt: skip
     names = samples.drop_duplicates(keys)[keys].reset_index(drop=True)
     return pd.concat([names, tested], axis=1)
 

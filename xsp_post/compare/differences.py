@@ -11,8 +11,6 @@ Several tests at once are corrected by Holm's step-down procedure (Scand. J. Sta
 the dependence between rows: of two runs of one program at most one comparison in twenty shows any difference.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
@@ -43,14 +41,9 @@ MORE, LESS, EQUAL = "more", "less", "equal"
 
 
 def differences(
-    values: FloatArray,
-    groups: IntArray,
-    sides: IntArray,
-    captures: IntArray,
-    count: int,
-    least_spread: float,
+    values: FloatArray, groups: IntArray, sides: IntArray, captures: IntArray, count: int, least_spread: float,
     resolution: float = RESOLUTION_NS,
-) -> pd.DataFrame:
+) -> pd.DataFrame:  # fmt: skip
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,

@@ -1,7 +1,5 @@
 """Two sides → what the comparison opens with: both times of one window, their ratio with its interval, and one word."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

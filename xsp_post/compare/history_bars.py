@@ -1,8 +1,7 @@
 """``--fail-if 'model_latency>3% since last'``: the newest capture of a history against those before it."""
 
-from __future__ import annotations
-
 import re
+from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
@@ -14,10 +13,9 @@ from xsp_post.base.text_safety import shown
 from xsp_post.compare.bars import THROUGHPUT, Bar, parse_bar
 from xsp_post.compare.differences import detectable
 from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, floors, table_of
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, floors, history_values, table_of
 
 LAST, FIRST = "last", "first"
-_SINCE = re.compile(r"^(?P<bar>.*?)(?:\s+since\s+(?P<since>\S.*?))?\s*$")
 _MEASURES = {
     LATENCY: (MODEL, LATENCY), THROUGHPUT: (MODEL, LATENCY), "kernel_latency": (MODEL, "kernel_latency"),
     "gpu_busy": (MODEL, "gpu_busy"), "layer_latency": (LAYER, ""), "kernel_time": (KERNEL, ""),
@@ -27,23 +25,25 @@ _MEASURES = {
 
 def parse_since(text: str) -> tuple[Bar, str]:
     """The bar, and since which capture: ``last`` (those at the newest one's level before it), ``first`` (those before
-    the first change), or the name of a capture. Raises `UsageError`."""
-    match = _SINCE.match(text)
-    assert match is not None
-    bar = parse_bar(match["bar"])
+    the first change), or the name of a capture or of a ``baseline:``. Raises `UsageError`."""
+    bar_text, *since = re.split(r"\s+since\s+", text.strip(), maxsplit=1)
+    bar = parse_bar(bar_text)
     if bar.quantity not in _MEASURES:
         raise _unreadable(text, "a history does not have that quantity")
     if _MEASURES[bar.quantity][0] in (LAYER, KERNEL) and not bar.name:
         raise _unreadable(text, "name a layer or a family of kernels")
-    return bar, match["since"] or LAST
+    return bar, since[0] if since else LAST
 
 
 def _unreadable(text: str, why: str) -> UsageError:
     return UsageError(f"--fail-if {text!r}: {why}", code="bar-unknown")
 
 
-def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Bar, str]]) -> list[str]:
-    """A sentence for every bar that is met by every workload. ``values``, ``changes``: tables of the history.
+def check_since(
+    values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Bar, str]], kept: Mapping[str, pd.DataFrame]
+) -> list[str]:
+    """A sentence for every bar that is met by every workload. ``values``, ``changes``: tables of the history; ``kept``:
+    values of each baseline that a bar names.
 
     Raises `BarNotMetError`, `UndecidedError` (the captures cannot tell), `UsageError` (no such measure or capture).
     """
@@ -51,7 +51,7 @@ def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Ba
     for bar, since in bars:
         for number, rows in values.groupby("workload_index", sort=True):
             mine = changes[changes["workload_index"] == number]
-            outcome, sentence = _decided(rows, mine, bar, since)
+            outcome, sentence = _decided(rows, mine, bar, since, kept.get(since))
             said[outcome].append(f"{bar.text} since {since}: {sentence}")
     if said["broken"]:
         raise BarNotMetError("; ".join(said["broken"][:3]), code="bar-not-met")
@@ -61,7 +61,9 @@ def check_since(values: pd.DataFrame, changes: pd.DataFrame, bars: list[tuple[Ba
     return said["met"]
 
 
-def _decided(rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str) -> tuple[str, str]:
+def _decided(
+    rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str, kept: pd.DataFrame | None
+) -> tuple[str, str]:
     table = table_of(rows)
     level, subject = _MEASURES[bar.quantity]
     column = _column(table, level, subject or bar.name, bar.text)
@@ -70,7 +72,7 @@ def _decided(rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str) ->
     newest = len(series) - 1
     steps = changes[(changes["kind"] != DRIFT) & (changes["level"] == level) & (changes["subject"] == column[1])]
     edges = [0, *steps.loc[steps["is_shown"], "position_index"].astype(int), len(series)]
-    start, end = _reference(edges, names, since, bar.text)
+    start, end = (0, 1) if kept is not None else _reference(edges, names, since, bar.text)
     end = min(end, newest)
     if start >= end:
         return "unsure", "there is no capture to compare the newest one with"
@@ -79,6 +81,10 @@ def _decided(rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str) ->
     freedom = newest - levels.ngroups
     spread = np.hypot(np.sqrt(((earlier - levels.transform("mean")) ** 2).sum() / max(freedom, 1)), floor)
     base = series[start:end].mean()
+    if kept is not None:
+        if len(kept) and history_values([kept, rows])["workload_index"].nunique() > 1:
+            return "unsure", f"{since} is of another workload"
+        base = kept.loc[kept["level"].eq(column[0]) & kept["subject"].eq(column[1]), "value_ns"].sum()
     error = spread * np.sqrt(1 + 1 / (end - start))
     difference = series[newest] - base
     change = base / series[newest] - 1 if bar.quantity == THROUGHPUT else difference / base if base else np.nan

@@ -5,8 +5,6 @@ captures are windows on a longer run, and the work in a window is measured by it
 that both have were launched, weighted by their time in the base. The times of the other are divided by that ratio.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

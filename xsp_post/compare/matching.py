@@ -1,13 +1,11 @@
 """Two results → samples side by side: cases by phase and batch size, layers by path, kernels by layer and name."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.tables.analyses.cases import Cases, find_cases
 
@@ -69,7 +67,7 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
 
 def _described(cases: Cases, results: Results) -> pd.DataFrame:
     frame = cases.frame[["workload_name", "phase", "batch_size"]].astype({"workload_name": object, "phase": object})
-    counts = core_frame(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
+    counts = frame_or_empty(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
     by_case = {} if counts is None else dict(zip(counts["case_index"].tolist(), counts["kernel_count"].tolist()))
     each = range(len(frame))
     return frame.fillna("").assign(case=each, kernels=[by_case.get(one, 0) for one in each])
@@ -118,7 +116,9 @@ _OF_LAYER = ("layer_path", "call_index", "layer_index", "layer_type")
 
 def layer_samples(side: Side) -> pd.DataFrame:
     """layer_path, call_index, measure, layer_index, layer_type and `SAMPLE_COLUMNS`, per layer and iteration."""
-    layers = core_frame(side.results, "layers", [*_PLACE, *_OF_LAYER, "duration_ns", "latency_ns", "latency_source"])
+    layers = frame_or_empty(
+        side.results, "layers", [*_PLACE, *_OF_LAYER, "duration_ns", "latency_ns", "latency_source"]
+    )
     row = _iteration_rows(side, layers)
     pair = _of_row(side.iteration_pairs("layer"), row)
     layers = layers.assign(iteration_index=row, pair_index=pair)[pair >= 0].astype({"layer_path": object})
@@ -181,7 +181,7 @@ def with_base_paths(samples: pd.DataFrame, renamed: pd.DataFrame) -> pd.DataFram
 
 def synchronous_captures(results: Results) -> list[int]:
     """Captures in which almost every layer's device work ended within its range: the host's clock saw it all."""
-    nodes = core_frame(results, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
+    nodes = frame_or_empty(results, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
     with_work = nodes[(nodes["level"].astype(object) == "LAYER") & (nodes["projected_end_ns"] >= 0)]
     is_within = with_work["projected_end_ns"] <= with_work["end_ns"]
     share = is_within.groupby(with_work["capture_id"]).mean()
@@ -191,10 +191,8 @@ def synchronous_captures(results: Results) -> list[int]:
 def kernel_samples(side: Side) -> pd.DataFrame:
     """Kernel time by layer and normalised name of every iteration: layer_path, call_index, name, first (launch
     order), count, iteration_index and `SAMPLE_COLUMNS`. ``value`` is the summed duration."""
-    kernels = core_frame(
-        side.results,
-        "kernels",
-        [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"],
+    kernels = frame_or_empty(
+        side.results, "kernels", [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
     )
     row = _iteration_rows(side, kernels)
     pair = _of_row(side.iteration_pairs("kernel"), row)
@@ -233,7 +231,7 @@ def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame
         value=("value", "sum"), count=("value", "size"), first=("first", "min")
     )
     grouped["first"] = grouped.groupby(keys[:3])["first"].rank(method="dense").astype(np.int64)
-    layers = core_frame(side.results, "layers", ["capture_id", "layer_index", "layer_path", "call_index"])
+    layers = frame_or_empty(side.results, "layers", ["capture_id", "layer_index", "layer_path", "call_index"])
     layers = layers.drop_duplicates(["capture_id", "layer_index"]).astype({"layer_path": object})
     joined = grouped.merge(layers, on=["capture_id", "layer_index"], how="left", validate="many_to_one")
     return joined.assign(

@@ -1,7 +1,5 @@
 """Two results → their peaks of memory: rows of ``compare_totals``, and a sentence, where both recorded memory alike."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 

@@ -4,8 +4,6 @@ The texts stand in `base/sentences.txt`, below ``compare``. A statement is a sub
 a difference.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np
@@ -30,13 +28,9 @@ def said(key: str, **slots: object) -> str:
 
 
 def statements(
-    frames: dict[str, pd.DataFrame],
-    shape: Structure,
-    found: Impact | None,
-    clocks: list[Statement],
-    heads: list[Headline],
-    are_operators: bool,
-) -> list[Statement]:
+    frames: dict[str, pd.DataFrame], shape: Structure, found: Impact | None, clocks: list[Statement],
+    heads: list[Headline], are_operators: bool,
+) -> list[Statement]:  # fmt: skip
     """The comparison in sentences: the verdict first, then structure, then time."""
     models, layers, kernels = (frames[f"compare_{name}"] for name in ("models", "layers", "kernels"))
     told = list(shape.statements)
@@ -110,8 +104,10 @@ def _first(heads: list[Headline]) -> Statement | None:
 
 
 def sentence_of(head: Headline) -> str:
-    """``Slower: 10 ms → 12 ms an execution, 1.20 times (+20 %, 95 % interval …).``"""
-    ratio, change = f"{head.other_ns / head.base_ns:#.3g} times", signed_ratio(head.ratio - 1)
+    """``Slower: 10 ms → 12 ms an execution, 1.20 times as long (+20 %, 95 % interval …).``"""
+    times, change = head.other_ns / head.base_ns, signed_ratio(head.ratio - 1)
+    is_faster = head.word == FASTER and head.scale == 1.0
+    ratio = said("as-fast", times=f"{1 / times:#.3g}") if is_faster else said("as-long", times=f"{times:#.3g}")
     if head.scale != 1.0:
         ratio = said("batch", ratio=ratio, scale=f"{head.scale:.3g}")
         change = said("per-sample", change=change)

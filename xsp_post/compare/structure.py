@@ -1,7 +1,5 @@
 """Two results → their differences other than time: kernels and their order, ranges, copies, system."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,7 +7,7 @@ import pandas as pd
 
 from xsp_post.base.sentences import sentence
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
-from xsp_post.model.results import Results, core_frame
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count
 
 Statement = tuple[str, str, bool]
@@ -63,7 +61,7 @@ def has_operators(results: Results) -> bool:
 
 
 def _deepest(results: Results) -> int:
-    captures = core_frame(results, "captures", ["capture_id", "level", "kernel_count"])
+    captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
     depth = (
         captures["level"]
         .astype(object)
@@ -75,7 +73,7 @@ def _deepest(results: Results) -> int:
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = core_frame(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *_SHAPE])
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *_SHAPE])
     kernels = kernels[kernels["capture_id"] == capture_id]
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     # processes have other numbers in every run: their order of appearance is what can be compared
@@ -108,7 +106,7 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, str]:
 
 
 def _range_counts(results: Results, capture_id: int) -> pd.Series:
-    nodes = core_frame(results, "nodes", ["capture_id", "folded_name", "span_kind", "is_inferred"])
+    nodes = frame_or_empty(results, "nodes", ["capture_id", "folded_name", "span_kind", "is_inferred"])
     recorded = ~nodes["span_kind"].astype(object).isin(_SYNTHETIC) & ~nodes["is_inferred"].astype(bool)
     mine = nodes[(nodes["capture_id"] == capture_id) & recorded]
     return mine["folded_name"].astype(object).value_counts()
@@ -128,7 +126,7 @@ def _ranges(base: pd.Series, other: pd.Series) -> tuple[bool, str]:
 
 
 def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
-    rows = core_frame(results, "memory_operations", ["capture_id", "kind", "name", "bytes"])
+    rows = frame_or_empty(results, "memory_operations", ["capture_id", "kind", "name", "bytes"])
     mine = rows[rows["capture_id"] == capture_id].astype({"kind": object, "name": object})
     return mine.groupby(["kind", "name"])["bytes"].agg(["size", "sum"])
 
@@ -145,7 +143,7 @@ def _copies(base: pd.DataFrame, other: pd.DataFrame) -> tuple[bool, str]:
 
 
 def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
-    captures = core_frame(results, "captures", ["capture_id", "gpu_name", "framework", "tool_version"])
+    captures = frame_or_empty(results, "captures", ["capture_id", "gpu_name", "framework", "tool_version"])
     row = captures[captures["capture_id"] == capture_id].astype(object).fillna("")
     if row.empty:
         return "", "", ""

@@ -1,7 +1,5 @@
 """Kernels and counter results → common integer keys (path, name, dimensions), for `counters.join`."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

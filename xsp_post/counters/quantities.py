@@ -6,8 +6,6 @@ zero. Formulas: NVIDIA's roofline charts of Nsight Compute (SpeedOfLight_Hierarc
 §III-D for the nvprof names.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

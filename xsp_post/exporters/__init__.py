@@ -59,14 +59,9 @@ Writer = Callable[..., "Written"]
 
 
 def export(
-    results: Results,
-    to: str,
-    path: Path,
-    *,
-    capture_id: int | None = None,
-    limit: int | None = None,
+    results: Results, to: str, path: Path, *, capture_id: int | None = None, limit: int | None = None,
     force: bool = False,
-) -> Written:
+) -> Written:  # fmt: skip
     """Write ``results`` as format ``to`` at ``path``.
 
     ``capture_id`` chooses the capture that a timeline shows (default: the one with most kernels); ``limit`` is

@@ -1,7 +1,5 @@
 """Results → files: what every exporter starts from (one capture's frames) and ends with (what was written)."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -78,36 +76,17 @@ def _guessed_kind(nodes: pd.DataFrame) -> np.ndarray:
 
 
 def select(
-    results: Results,
-    *,
-    capture_id: int | None = None,
-    nodes: Sequence[str] = (),
-    kernels: Sequence[str] = (),
-    memory_operations: Sequence[str] = (),
-    memory_timeline: Sequence[str] = (),
-    limit: int | None = None,
-) -> Selection:
+    results: Results, *, capture_id: int | None = None, nodes: Sequence[str] = (), kernels: Sequence[str] = (),
+    memory_operations: Sequence[str] = (), memory_timeline: Sequence[str] = (), limit: int | None = None,
+) -> Selection:  # fmt: skip
     """One capture: ``capture_id``, or the one with most kernels (first of equals).
 
     With ``limit`` only the first so many kernels in time stay, and the ranges and other device work that
     began before the last of them ended; a finding says so. Raises UsageError where the capture is not there.
     """
     results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead
-    captures = read_table(
-        results,
-        "captures",
-        (
-            "capture_id",
-            "level",
-            "source_name",
-            "gpu_name",
-            "workload_name",
-            "framework",
-            "batch_size",
-            "kernel_count",
-            "clock_utc_ns",
-        ),
-    )
+    columns = "capture_id level source_name gpu_name workload_name framework batch_size kernel_count clock_utc_ns"
+    captures = read_table(results, "captures", columns.split())
     findings: list[Finding] = []
     chosen = _choose(captures, capture_id, findings)
     number = int(chosen["capture_id"])

@@ -1,7 +1,5 @@
 """Results → files: Chrome's trace-event JSON (chrome://tracing, Perfetto, speedscope read it), streamed."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path
@@ -35,20 +33,8 @@ def _write(timeline: Timeline, file: IO[str]) -> None:
     process = _write_tracks(timeline, file)
     names = [json.dumps(name) for name in timeline.names]
     slices = timeline.slices
-    columns = [
-        slices[c].to_numpy()
-        for c in (
-            "track",
-            "name_id",
-            "category",
-            "start_ns",
-            "end_ns",
-            "correlation_id",
-            "detail_id",
-            "flow_first",
-            "flow_count",
-        )
-    ]
+    names_of = "track name_id category start_ns end_ns correlation_id detail_id flow_first flow_count"
+    columns = [slices[column].to_numpy() for column in names_of.split()]
     separator = ",\n" if len(timeline.tracks) else ""
     for first in range(0, len(slices), _CHUNK):
         lines: list[str] = []

@@ -1,7 +1,5 @@
 """Results → Datasette's metadata beside a store: what tables and columns mean, and their units."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

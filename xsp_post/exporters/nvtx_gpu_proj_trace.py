@@ -7,8 +7,6 @@ ranges; rows are the ranges with a projection, by projected start, then longer f
 ranges' and launches' host times alone, so it does not depend on how our tree attributes anything.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -36,25 +34,12 @@ STYLES = {
 _IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
 _MOST_IDS = 20_000_000  # in all stacks; they grow with the square of the depth
 # Types of the recipe's Parquet file: numbers that a row may lack are doubles there.
-PARQUET_SCHEMA = pa.schema(
-    [
-        ("Name", pa.string()),
-        ("Projected Start", pa.int64()),
-        ("Projected Duration", pa.int64()),
-        ("Orig Start", pa.float64()),
-        ("Orig Duration", pa.float64()),
-        ("Style", pa.string()),
-        ("PID", pa.int64()),
-        ("TID", pa.int64()),
-        ("NumGPUOps", pa.int64()),
-        ("Lvl", pa.float64()),
-        ("NumChild", pa.int64()),
-        ("RangeId", pa.float64()),
-        ("ParentId", pa.float64()),
-        ("RangeStack", pa.string()),
-        ("Rank", pa.int64()),
-    ]
-)
+PARQUET_SCHEMA = pa.schema([
+    ("Name", pa.string()), ("Projected Start", pa.int64()), ("Projected Duration", pa.int64()),
+    ("Orig Start", pa.float64()), ("Orig Duration", pa.float64()), ("Style", pa.string()), ("PID", pa.int64()),
+    ("TID", pa.int64()), ("NumGPUOps", pa.int64()), ("Lvl", pa.float64()), ("NumChild", pa.int64()),
+    ("RangeId", pa.float64()), ("ParentId", pa.float64()), ("RangeStack", pa.string()), ("Rank", pa.int64()),
+])  # fmt: skip
 
 
 def data(results: Results, *, capture_id: int | None = None) -> pd.DataFrame:
@@ -154,22 +139,15 @@ def _written(path: Path, report: pd.DataFrame, selection: Selection) -> Written:
 def _launches(selection: Selection) -> pd.DataFrame:
     """One row per launch with device work: its call, and first start and last end of its operations."""
     columns = [
-        "process_id",
-        "correlation_id",
-        "launch_thread_id",
-        "launch_start_ns",
-        "launch_end_ns",
-        "start_ns",
+        "process_id", "correlation_id", "launch_thread_id", "launch_start_ns", "launch_end_ns", "start_ns",
         "end_ns",
-    ]
+    ]  # fmt: skip
     copies = selection.memory_operations
     copies = copies[copies["kind"].astype(str) != "graph"]
     operations = pd.concat([selection.kernels[columns], copies[columns]], ignore_index=True)
     operations = operations[operations["launch_thread_id"] >= 0]
     return operations.groupby(columns[:4], sort=False, as_index=False).agg(
-        launch_end_ns=("launch_end_ns", "max"),
-        start_ns=("start_ns", "min"),
-        end_ns=("end_ns", "max"),
+        launch_end_ns=("launch_end_ns", "max"), start_ns=("start_ns", "min"), end_ns=("end_ns", "max")
     )
 
 
@@ -206,15 +184,9 @@ def _project(
 
 
 def _project_one_by_one(
-    rows: np.ndarray,
-    end: np.ndarray,
-    low: np.ndarray,
-    call_end: np.ndarray,
-    launches: pd.DataFrame,
-    first: np.ndarray,
-    last: np.ndarray,
-    count: np.ndarray,
-) -> None:
+    rows: np.ndarray, end: np.ndarray, low: np.ndarray, call_end: np.ndarray, launches: pd.DataFrame,
+    first: np.ndarray, last: np.ndarray, count: np.ndarray,
+) -> None:  # fmt: skip
     """The same where calls of one thread contain each other (seldom): range by range."""
     call_start = launches["launch_start_ns"].to_numpy()
     op_start, op_end = launches["start_ns"].to_numpy(), launches["end_ns"].to_numpy()

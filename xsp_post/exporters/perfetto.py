@@ -4,8 +4,6 @@ Tracks: the ranges of each thread, its launches below them, the streams of each 
 what it launched; live memory over time where the capture recorded allocations. Needs the extra ``perfetto``.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import IO, Any
 
@@ -169,14 +167,9 @@ def _write_events(timeline: Timeline, uuids: np.ndarray, builder: Any, messages:
     order = np.lexsort((rows, kind, moment))
     track, name = uuids[slices["track"].to_numpy()], slices["name_id"].to_numpy()
     columns = (
-        track,
-        name,
-        slices["category"].to_numpy(),
-        slices["correlation_id"].to_numpy(),
-        slices["detail_id"].to_numpy(),
-        slices["flow_first"].to_numpy(),
-        slices["flow_count"].to_numpy(),
-    )
+        track, name, slices["category"].to_numpy(), slices["correlation_id"].to_numpy(),
+        slices["detail_id"].to_numpy(), slices["flow_first"].to_numpy(), slices["flow_count"].to_numpy(),
+    )  # fmt: skip
     event = messages.TrackEvent
     types = {END: event.TYPE_SLICE_END, BEGIN: event.TYPE_SLICE_BEGIN, INSTANT: event.TYPE_INSTANT}
     needs_state = messages.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE

@@ -4,8 +4,6 @@ XSP §III and MLModelScope's tracer: each range is a span below its parent's; a 
 spans with one ``correlation_id``, both below the range that launched, named ``cuda_launch`` and ``gpu_kernel``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json
@@ -21,14 +19,10 @@ from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
 TRACE_LEVELS = {
-    "CAPTURE": "APPLICATION_TRACE",
-    "APPLICATION": "APPLICATION_TRACE",
-    "MODEL": "MODEL_TRACE",
-    "MODULE": "FRAMEWORK_TRACE",
-    "LAYER": "FRAMEWORK_TRACE",
-    "OPERATION": "FRAMEWORK_TRACE",
+    "CAPTURE": "APPLICATION_TRACE", "APPLICATION": "APPLICATION_TRACE", "MODEL": "MODEL_TRACE",
+    "MODULE": "FRAMEWORK_TRACE", "LAYER": "FRAMEWORK_TRACE", "OPERATION": "FRAMEWORK_TRACE",
     "LIBRARY": "ML_LIBRARY_TRACE",
-}
+}  # fmt: skip
 RUN_LEVELS = {
     "M": "MODEL_TRACE",
     "M/L": "FRAMEWORK_TRACE",

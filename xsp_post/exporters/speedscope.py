@@ -5,8 +5,6 @@ time (what each range spent outside its children). Format: speedscope's file-for
 Each stack is written whole, so that ranges nested thousands deep are one frame below `_DEEPEST`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Results → one XLSX workbook with a sheet per table, for people with spreadsheets. Needs the package xlsxwriter."""
 
-from __future__ import annotations
-
 import errno
 import gc
 import io

@@ -1,7 +1,5 @@
 """Results → files: every table as CSV or Parquet, one file each in a folder; nothing is cut or rounded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

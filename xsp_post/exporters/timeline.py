@@ -1,7 +1,5 @@
 """Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -15,18 +13,8 @@ from xsp_post.model.results import Results, frame_or_empty
 
 # Category codes of slices; a range's category is its level, in lower case.
 CATEGORIES = (
-    "kernel",
-    "memory",
-    "launch",
-    "capture",
-    "application",
-    "model",
-    "module",
-    "layer",
-    "operation",
-    "library",
-    "path",
-)
+    "kernel", "memory", "launch", "capture", "application", "model", "module", "layer", "operation", "library", "path",
+)  # fmt: skip
 KERNEL, MEMORY, LAUNCH = 0, 1, 2
 FIRST_RANGE = 3
 PATH = CATEGORIES.index("path")  # an interval of the critical path
@@ -83,24 +71,13 @@ class Timeline:
 def build_timeline(results: Results, *, capture_id: int | None = None, limit: int | None = None) -> Timeline:
     """Ranges per thread, launches per thread, device operations per stream. Raises UsageError (no such capture)."""
     operation = (
-        "name",
-        "process_id",
-        "device_id",
-        "stream_id",
-        "correlation_id",
-        "launch_start_ns",
-        "launch_end_ns",
+        "name", "process_id", "device_id", "stream_id", "correlation_id", "launch_start_ns", "launch_end_ns",
         "launch_thread_id",
-    )
+    )  # fmt: skip
     selection = select(
-        results,
-        capture_id=capture_id,
-        limit=limit,
-        nodes=("name", "level", "process_id", "thread_id"),
-        kernels=(*operation, "short_name", "layer_node_id"),
-        memory_operations=operation,
-        memory_timeline=_MEMORY,
-    )
+        results, capture_id=capture_id, limit=limit, nodes=("name", "level", "process_id", "thread_id"),
+        kernels=(*operation, "short_name", "layer_node_id"), memory_operations=operation, memory_timeline=_MEMORY,
+    )  # fmt: skip
     names = _Names()
     ranges = _range_slices(selection, names)
     launches, operations = _split_launches(_operation_slices(selection, names))
@@ -143,20 +120,9 @@ class _Names:
 
 
 _SLICE = (
-    "kind",
-    "process_id",
-    "thread_id",
-    "device_id",
-    "stream_id",
-    "name_id",
-    "category",
-    "start_ns",
-    "end_ns",
-    "correlation_id",
-    "detail_id",
-    "flow_first",
-    "flow_count",
-)
+    "kind", "process_id", "thread_id", "device_id", "stream_id", "name_id", "category", "start_ns", "end_ns",
+    "correlation_id", "detail_id", "flow_first", "flow_count",
+)  # fmt: skip
 _MEMORY = ("process_id", "device_id", "memory_kind", "start_ns", "total_bytes", "reserved_bytes")
 _COPIED = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns", "end_ns")
 KINDS = ("ranges", "launches", "stream", "critical path")
@@ -173,15 +139,10 @@ def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
     level = ranges["level"].astype(str).str.lower()
     code = {name: i for i, name in enumerate(CATEGORIES)}
     return _slices(
-        len(ranges),
-        kind=0,
-        process_id=ranges["process_id"].to_numpy(),
-        thread_id=ranges["thread_id"].to_numpy(),
-        name_id=names.of(ranges["name"]),
-        start_ns=ranges["start_ns"].to_numpy(),
-        end_ns=ranges["end_ns"].to_numpy(),
+        len(ranges), kind=0, process_id=ranges["process_id"].to_numpy(), thread_id=ranges["thread_id"].to_numpy(),
+        name_id=names.of(ranges["name"]), start_ns=ranges["start_ns"].to_numpy(), end_ns=ranges["end_ns"].to_numpy(),
         category=level.map(code).fillna(code["application"]).to_numpy(dtype=np.int64),
-    )
+    )  # fmt: skip
 
 
 def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.DataFrame:
@@ -209,11 +170,7 @@ def _operation_slices(selection: Selection, names: _Names) -> pd.DataFrame:
     kernels, copies = selection.kernels, selection.memory_operations
     layer = _layer_names(selection, names)
     frame = pd.concat(
-        [
-            _device_slices(kernels, KERNEL, names, layer),
-            _device_slices(copies, MEMORY, names, None),
-        ],
-        ignore_index=True,
+        [_device_slices(kernels, KERNEL, names, layer), _device_slices(copies, MEMORY, names, None)], ignore_index=True
     )
     frame = frame.sort_values(
         ["process_id", "thread_id", "launch_start_ns", "correlation_id"], kind="stable", ignore_index=True
@@ -260,18 +217,12 @@ def _split_launches(operations: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFram
     first = np.flatnonzero(np.append(True, (key[1:] != key[:-1]).any(axis=1))) if len(key) else np.zeros(0, np.int64)
     rows = launched.iloc[first]
     launches = _slices(
-        len(rows),
-        kind=1,
-        category=LAUNCH,
-        name_id=rows["launch_name_id"].to_numpy(),
-        process_id=rows["process_id"].to_numpy(),
-        thread_id=rows["thread_id"].to_numpy(),
-        start_ns=rows["launch_start_ns"].to_numpy(),
-        end_ns=rows["launch_end_ns"].to_numpy(),
-        correlation_id=rows["correlation_id"].to_numpy(),
-        flow_first=rows["flow_first"].to_numpy(),
+        len(rows), kind=1, category=LAUNCH, name_id=rows["launch_name_id"].to_numpy(),
+        process_id=rows["process_id"].to_numpy(), thread_id=rows["thread_id"].to_numpy(),
+        start_ns=rows["launch_start_ns"].to_numpy(), end_ns=rows["launch_end_ns"].to_numpy(),
+        correlation_id=rows["correlation_id"].to_numpy(), flow_first=rows["flow_first"].to_numpy(),
         flow_count=np.diff(np.append(first, len(launched))),
-    )
+    )  # fmt: skip
     return launches, operations.assign(thread_id=np.int64(-1))[list(_SLICE)]
 
 

@@ -5,8 +5,6 @@ device's own attributes (multiprocessors × rate of its compute capability × cl
 knows is None: an unknown GPU is said, not guessed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 Nothing private: no host name, no user, no serial number, no UUID.
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

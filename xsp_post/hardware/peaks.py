@@ -10,8 +10,6 @@ GeForce boards halve tensor throughput with 32-bit accumulation, which is what f
 rate is kept under ``fp16_tensor_fp16_accumulate``.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from functools import cache

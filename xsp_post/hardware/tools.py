@@ -4,8 +4,6 @@ Search order of nsys (first hit wins): ``$XSP_NSYS``, PATH, ``$NSYS_HOME/bin``, 
 the usual installation folders. What a tool can do is read from its ``--help`` text, never from its version.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 import re
@@ -46,10 +44,7 @@ class Tool:
 def find_nsys() -> Tool | None:
     """The nsys to use, or None. An nsys that does not answer ``--version`` has version ''."""
     return _find(
-        "nsys",
-        "XSP_NSYS",
-        [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")],
-        _NSYS_FOLDERS,
+        "nsys", "XSP_NSYS", [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")], _NSYS_FOLDERS
     )
 
 

@@ -3,8 +3,6 @@
 Only columns that are listed here keep their text (words of ours, GPUs, CUDA calls); every other text is replaced.
 """
 
-from __future__ import annotations
-
 import pandas as pd
 
 from xsp_post.base.messages import FINDINGS
@@ -27,7 +25,7 @@ _EMPTIED = frozenset({
 # sentences and placeholders of ours in columns that else hold names
 _OURS = frozenset({
     "", "[self]", "[capture]", "[unattributed]", "[no launch]", "[outside layers]", "[earlier]", "[no range]",
-    "memcpy", "memset", "something that was not recorded", "first launch of its kernel: its code was loaded",
+    "memcpy", "memset", 
 })  # fmt: skip
 # tables whose kind may be a word of the program
 _OF_PROGRAM = ("iterations", "steps", "step_costs", "step_outliers")

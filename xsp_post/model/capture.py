@@ -9,8 +9,6 @@ Captures that one process made name the same `Capture.process`; the logs are wit
 Never recorded: environment variables, host and user names, folders of the user (docs/architecture.md).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -250,9 +248,7 @@ def read_json(path: Path) -> dict[str, Any]:
         values = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise CaptureError(
-            f"{path} does not exist.",
-            code="capture-manifest",
-            hint="Name a folder that xsp-post run has written.",
+            f"{path} does not exist.", code="capture-manifest", hint="Name a folder that xsp-post run has written."
         ) from None
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not JSON"

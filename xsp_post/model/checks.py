@@ -1,7 +1,5 @@
 """Trace and Tree are checked against their declared columns (`schemas.frames`) and the invariants; always on."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -209,6 +207,7 @@ def _busy_beyond_projection(tree: Tree) -> list[Finding]:
     node = activities["node_id"].to_numpy()
     foreign = (activities["launch_node_id"].to_numpy() != node) | (activities["kind"].to_numpy() == ActivityKind.GRAPH)
     has_foreign = np.bincount(node[foreign], minlength=len(nodes)) > 0
+    has_foreign[tree.pieces["node_id"].to_numpy() if len(tree.pieces) else []] = True
     thread, parent = nodes["thread_index"].to_numpy(), np.maximum(nodes["parent_id"].to_numpy(), 0)
     has_foreign |= (parent > 0) & (thread != thread[parent])  # backward work of another thread hangs below its step
     inside = holds(has_foreign, nodes["parent_id"].to_numpy())

@@ -6,8 +6,6 @@ Executions: share of regular ones × (1 − 0.5^n) for n of them. So `HIGH` need
 executions, `MEDIUM` three or two; what is less is low, and is said to be wherever it is shown.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

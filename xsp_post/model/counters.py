@@ -1,7 +1,5 @@
 """The value that ``ingest`` makes of counters, and the names of the quantities that are read out of it."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

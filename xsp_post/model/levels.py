@@ -5,8 +5,6 @@ between. MODULE (a range between model and layer: a group of layers) and OPERATI
 layer) are such in-between levels: they nest and are shown, but accounting is done at LAYER.
 """
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 

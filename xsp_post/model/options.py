@@ -60,6 +60,8 @@ class Options:
     infer: bool = _choice(True, TREE, flag="--no-infer")
     layers_from: tuple[Path, ...] = _choice((), TREE, value_type=Paths)
     provenance: tuple[Path, ...] = _choice((), TREE, value_type=Paths)
+    requests: tuple[Path, ...] = _choice((), ROOFS, value_type=Paths)  # logs that name requests: names.request_logs
+    step: str = _choice("", ROOFS)  # requests x context of steps to predict
     roof: str = _choice("pipe", ROOFS)
     peaks: Mapping[str, Peaks] = _choice({}, ROOFS, value_type=Path)  # by GPU name: hardware.gpus.load_overrides
     iteration: int | None = _choice(None, PART, value_type=int)

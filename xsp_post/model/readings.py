@@ -1,7 +1,5 @@
 """``spans.json`` of a level-M capture → model latencies by iteration and block: what `run` decides by while it runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 from statistics import median

@@ -66,7 +66,14 @@ class Analysis(Results):
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
         frame = self.frames[name]
-        return frame if columns is None else frame[list(columns)]
+        if columns is None:
+            return frame
+        declared = {column.name for column in TABLES[name].columns} if name in TABLES else set()
+        later = [column for column in columns if column not in frame and column in declared]
+        frame = (
+            frame.assign(**{column: unknown_column(name, column, len(frame)) for column in later}) if later else frame
+        )
+        return frame[list(columns)]
 
 
 def finite(frame: pd.DataFrame) -> pd.DataFrame:
@@ -89,21 +96,13 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
 _UNKNOWN: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
 
 
-def core_frame(results: Results, table: str, columns: Sequence[str]) -> pd.DataFrame:
-    """The columns of a core table; a missing table has no rows, a missing column its "unknown" value.
-
-    Only what is there is asked for, so that a store written before a column existed still answers.
-    """
-    schema = {column.name: column.dtype for column in TABLES[table].columns}
-    if table not in results.tables():
-        return empty_table(table)[list(columns)]
-    try:
-        frame = results.frame(table, columns)
-    except KeyError:
-        there = results.frame(table)
-        frame = there[[name for name in columns if name in there.columns]]
-    missing = [name for name in columns if name not in frame.columns]
-    return frame.assign(**{name: _UNKNOWN[schema[name]] for name in missing}) if missing else frame
+def unknown_column(table: str, name: str, count: int) -> np.ndarray:
+    """A column that was not stored, "unknown" in each row: a store may be older than a column. An integer that is
+    always known now has no word for that: it is NaN."""
+    column = next(column for column in TABLES[table].columns if column.name == name)
+    is_number = column.dtype not in ("str", "bool") and not column.is_optional
+    dtype = object if column.dtype == "str" else None
+    return np.full(count, np.nan if is_number else _UNKNOWN[column.dtype], dtype)
 
 
 def empty_table(name: str) -> pd.DataFrame:
@@ -113,10 +112,10 @@ def empty_table(name: str) -> pd.DataFrame:
 
 
 def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
-    """The columns of the table's schema, in order and dtype; what is missing in a row is "", −1, NaN or false."""
+    """The columns of the table's schema, in order and dtype; what is missing is "", −1, NaN or false."""
     columns: dict[str, np.ndarray] = {}
     for c in TABLES[name].columns:
-        values = frame[c.name].to_numpy(object)
+        values = frame[c.name].to_numpy(object) if c.name in frame else np.full(len(frame), None)
         filled = np.where(pd.isna(values), _UNKNOWN[c.dtype], values)
         columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
     return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES[name].columns if c.dtype == "str"})

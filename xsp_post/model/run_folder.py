@@ -3,8 +3,6 @@
 Layout: `capture`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ or ``*_text_id`` indexes ``Trace.strings`` (−1: none). Processes, threads and 
 into their frames, so that every join is an array lookup. Columns are declared in `schemas/frames.txt`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -157,6 +155,7 @@ class Trace:
     activities: pd.DataFrame = field(default_factory=_no_rows("activities", with_optional=True))
     graph_nodes: pd.DataFrame = field(default_factory=_no_rows("graph_nodes"))
     compiled_calls: pd.DataFrame = field(default_factory=_no_rows("compiled_calls"))
+    compiled_modules: pd.DataFrame = field(default_factory=_no_rows("compiled_modules"))
     domains: pd.DataFrame = field(default_factory=_no_rows("domains"))
     devices: pd.DataFrame = field(default_factory=_no_rows("devices", with_optional=True))
     attributes: pd.DataFrame = field(default_factory=pd.DataFrame)

@@ -1,8 +1,6 @@
 """The value that ``hierarchy`` makes: one frame of nodes with ``parent_id`` and one of device activities,
 each activity in the tree exactly once; `model.checks.check_tree` proves that nothing was lost."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
@@ -99,7 +97,14 @@ class Tree:
     execution_candidates: pd.DataFrame = field(default_factory=pd.DataFrame)  # tree_steps.execution_evidence.COLUMNS
     layer_evidence: str = ""  # what the layers are, how many an execution holds, the device time they cover
     ranks: pd.DataFrame = field(default_factory=pd.DataFrame)
+    pieces: pd.DataFrame = field(default_factory=pd.DataFrame)  # `tree.pieces`: kernels of several modules
     idle: Any = None  # replay.idle.Idle where it is known already: of a part of a capture
+
+    @property
+    def is_guess(self) -> bool:
+        """Whether the executions are inferred with low confidence: no number is said of them alone."""
+        chosen = self.execution_candidates
+        return len(chosen) > 0 and bool((chosen["confidence"][chosen["is_chosen"].astype(bool)] == "low").any())
 
     @property
     def iteration_numbers(self) -> np.ndarray:

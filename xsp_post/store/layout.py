@@ -6,8 +6,6 @@ rows hold small numbers only (`store.numbers`), above the bases in ``<table>_bas
 it as one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat

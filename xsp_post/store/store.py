@@ -15,7 +15,8 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    kernel_metrics has an index; platforms: languages and frameworks that a capture shows (one without is read as well);
    stretches: where in a large table which times are (without it all is read);
    execution_candidates have likeness, cost and confidence (one without is read as well);
-   memory_operations say their layer (where they do not, that of their range is taken); kernels have source_line
+   memory_operations say their layer (where they do not, that of their range is taken); kernels have source_line;
+   kernel_shares: kernels of several modules (without it all kernels count whole)
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shell_command
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.capture import is_run_directory
-from xsp_post.model.results import Analysis, Results
+from xsp_post.model.results import Analysis, Results, unknown_column
 from xsp_post.model.schemas import TABLES, optional_columns
 from xsp_post.model.schemas.words import QUESTIONS
 from xsp_post.store.layout import (
@@ -132,7 +133,8 @@ class StoreWriter:
         if self._pending is not None:
             self._pending.result()
         changed = [name for name, frame in self._early.items() if analysis.frames.get(name) is not frame]
-        assert not changed, changed
+        if changed:
+            raise ValueError(f"{changed} changed while they were written")
         self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})
         texts = pa.array(self._strings.texts, pa.string())
         self._strings = Strings()  # what follows can use the memory
@@ -387,19 +389,23 @@ class Store(Results):
         # as with tables: a column that somebody added may be called anything
         asked = declared if columns is None else list(columns)
         stored = self._stored(name, set(asked), where)
-        if columns is None:
-            own = {part.own for part in stored} | set(layout_of(name).computed)
-            asked = [column for column in declared if column in own]
+        held = {part.own for part in stored} | set(layout_of(name).computed)
+        later = [column for column in asked if column in declared and column not in held]  # than this store
         texts = {part.own: values for part, values in stored.items() if not isinstance(values, np.ndarray)}
         numbers = {part: values for part, values in stored.items() if part.own not in texts}
         try:
             known = texts | decoded(
-                numbers, [column for column in asked if column not in texts], optional_columns(name)
-            )
+                numbers, [column for column in asked if column not in texts and column not in later],
+                optional_columns(name),
+            )  # fmt: skip
         except KeyError as missing:
             if missing.args[0] in asked:
                 raise
             raise self._incomplete(f"column {name}.{missing.args[0]}") from None
+        if declared[0] in later:
+            raise self._incomplete(f"column {name}.{declared[0]}")
+        count = len(next(iter(known.values()), ()) if known else self._rows(name, declared[:1], where))
+        known |= {column: unknown_column(name, column, count) for column in later}
         frame = pd.DataFrame({column: known[column] for column in asked}, copy=False)
         for column in [c.name for c in TABLES[name].columns if c.dtype == "bool"]:
             if column in frame:

@@ -3,8 +3,6 @@
 Rows of tables follow from their columns; what is not a table is declared here.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from xsp_post.model.schemas.base import TABLES, Column, unit_of

@@ -4,8 +4,6 @@
 int64 in every table of the store and after reading one (`STORE_DTYPES`).
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.model.schemas.base import Table, read_tables

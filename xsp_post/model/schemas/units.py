@@ -6,8 +6,6 @@ counts are decimal; of bytes binary and named so (KiB = 1024 B), because the pap
 four different things (docs/paper.md, E4).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any
@@ -143,6 +141,11 @@ def format_ratio_interval(low: float, high: float) -> str:
         return "too uncertain to say"
     ends = (max(low, -1.0), max(high, -1.0))
     return " … ".join(("+" if end > 0 else "−" if end < 0 else "") + format_ratio_percent(abs(end)) for end in ends)
+
+
+def format_instant(value: Any) -> str:
+    """A point of time in seconds, exact to a microsecond: neighbours stay apart."""
+    return UNKNOWN if _is_unknown(value) else f"{float(value) / 1e9:,.6f} s"
 
 
 def format_count(value: Any) -> str:

@@ -4,8 +4,6 @@
 shows all its columns. Files (CSV, JSON, Markdown, Parquet) keep the names of the columns.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Coded values of the table ``balance`` → texts for terminal and page: the questions, and the ways of attribution."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from xsp_post.base.texts import read_blocks

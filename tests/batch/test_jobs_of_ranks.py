@@ -1,0 +1,72 @@
+"""`xsp-post batch` on the files of one job: found by what the traces say, and what is left out of many ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from generators.job_runs_files import WORDS, simulate, write
+
+from xsp_post.batch import discover, jobs, run_batch
+from xsp_post.batch.assembly import jobs_of
+from xsp_post.pipeline import captures_of
+from xsp_post.store.store import open_store
+from xsp_post.tables.analyses.rank_chain import nodes_of
+from xsp_post.tables.analyses.ranks import rank_contribution, rank_tables
+
+
+@pytest.fixture(scope="module")
+def job(tmp_path_factory):
+    """Eight traces whose names hold host, process and time, but no rank; and the job."""
+    folder = tmp_path_factory.mktemp("job") / "traces"
+    folder.mkdir()
+    made = simulate(5, 8, cause="input")
+    for rank in range(8):
+        write(made, folder, rank)
+    return folder, made
+
+
+@pytest.mark.parametrize("many", [64, 8])
+def test_ranks_without_a_rank_in_their_names_are_one_job(job, many, tmp_path, monkeypatch):
+    folder, made = job
+    monkeypatch.setattr(jobs, "MANY", many)
+    result = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
+    ranks = open_store(tmp_path / "out" / "fleet.xsp.sqlite").frame("ranks")
+    assert ranks["rank"].tolist() == list(range(8)) and set(ranks["job_name"]) == {"job"}
+    late = ranks[ranks["is_straggler"].astype(bool)]
+    assert list(zip(late["rank"], late["late_cause"])) == [(made.late_rank, WORDS["input"])]
+    assert late["lateness_ns"].iloc[0] == pytest.approx(made.late_ns * 5 / 6, rel=0.05)  # the first step's is not seen
+    assert [bool(row["store_name"]) for row in result.rows] == [many > 8] * 8
+    assert f"the others wait for rank {made.late_rank}" in result.said[0]
+    again = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
+    assert (again.done_count, again.said) == (0, result.said)
+
+
+def test_several_recordings_of_a_folder_are_several_jobs():
+    def row(name, rank, job_name="", status="done"):
+        return {"capture_name": name, "job_name": job_name or name, "rank": rank, "status": status}
+
+    rows = [row("a/h1.1", 0), row("a/h2.1", 1), row("a/h1.2", 0), row("a/h2.2", 1), row("b/x", -1), row("b/y", 0)]
+    named = [row("c/m_rank0", 0, "c/m"), row("c/m_rank1", 1, "c/m"), row("c/n_rank0", 0, "c/n", "failed")]
+    assert jobs_of([*rows, *named]) == {
+        "a/job": [0, 1], "a/job~2": [2, 3], "b/x": [4], "b/job": [5], "c/m": [6, 7],
+    }  # fmt: skip
+
+
+def test_the_chain_through_the_ranks_lasts_as_long_as_the_job(tmp_path):
+    """Own time and transfers of the chain add up to the job, and the late rank has most of it; two machines."""
+    made = simulate(3, 16, tensor=4, cause="slower clock", share=0.5, steps=4)
+    parts = [rank_contribution(captures_of([write(made, tmp_path, rank)]), str(rank)) for rank in range(16)]
+    tables = rank_tables(parts)
+    chain, ranks = tables["rank_chain"], tables["ranks"]
+    collectives = [(start, end) for *_, group, _, _, start, end in made.operations if group]
+    lasted = max(end.max() for _, end in collectives) - collectives[0][0][chain["rank"].iloc[0]]
+    assert chain[["own_ns", "transfer_ns"]].sum().sum() == pytest.approx(lasted, rel=0.01)
+    own = ranks.set_index("rank")["chain_ns"]
+    assert own.idxmax() == made.late_rank and own.sum() == pytest.approx(chain["own_ns"].sum())
+    assert own[made.late_rank] > 0.9 * own.sum()
+    assert ranks["node_index"].tolist() == [0] * 8 + [1] * 8
+    groups = tables["rank_groups"].set_index("group_name")["node_count"]
+    assert groups["mesh_tp 0-3 #1"] == 1 and groups["mesh_dp 0-12:4 #2"] == 2
+    late = tables["rank_steps"].groupby("rank")["late_ns"].sum()
+    assert set(late.nlargest(4).index) == {12, 13, 14, 15}  # what it held up arrives late in the other groups
+    assert nodes_of(np.zeros(4, int)).tolist() == [-1] * 4
