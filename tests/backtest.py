@@ -3,12 +3,16 @@ its bound hold, was the first sentence of `compare` right, was the verdict."""
 
 from __future__ import annotations
 
+import json
 import runpy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+import generators.planted as planted
+import generators.visitors_planted as visitors
+from generators.machine import write
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
 from xsp_post.compare.headline import Headline, headlines
@@ -20,6 +24,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.reports.verdict import main_limit
 from xsp_post.tables.analyses.advice import advise
 
+CLEAR = 0.1  # a change of two runs in a row that is smaller may be chance
 FIRST = 3  # pieces of advice among which the change must be
 _SLACK = 0.02  # a gain and a bound are both measured: so much of the time lies between them
 
@@ -67,7 +72,7 @@ def judge(pair: Pair) -> Outcome:
     return Outcome(
         pair, codes, (found or [0])[0] if pair.remedies else None, bound, said.word if said else "",
         (said is not None and said.word == pair.word) if pair.word else None, limit.limits,
-        bool(set(limit.limits[:1]) & pair.limits) if pair.limits else None,
+        bool({limit.kind, *limit.limits[:1]} & pair.limits) if pair.limits else None,
     )  # fmt: skip
 
 
@@ -119,15 +124,17 @@ def recordings(folder: Path) -> Iterator[tuple[Path, str, Path]]:
 
 
 def recorded_pairs(folder: Path) -> Iterator[Pair]:
-    """The pairs of programs that a folder holds recordings of. What they gained is what their clocks say."""
+    """The pairs of programs that a folder holds recordings of. Their gain is that of runs without a profiler; the word
+    of a comparison is judged where they differ by more than chance does."""
     for program in sorted(CHANGES.glob("*.py")):
-        base, other = folder / f"{program.stem}.before", folder / f"{program.stem}.after"
-        if base.is_dir() and other.is_dir():
+        base, other, times = (folder / f"{program.stem}.{end}" for end in ("before", "after", "json"))
+        if base.is_dir() and other.is_dir() and times.exists():
             said = runpy.run_path(str(program))
-            times = [float(analyze([one]).frame("iterations")["latency_ns"].median()) for one in (base, other)]
-            name = f"recorded: {said['__doc__'].rstrip('.')}"
-            yield Pair(name, base, other, frozenset(said["REMEDIES"]), frozenset(), said["WORD"],
-                       1 - times[1] / times[0])  # fmt: skip
+            seconds = json.loads(times.read_text())
+            gain = 1 - seconds["after"] / seconds["before"]
+            is_clear = abs(gain) > CLEAR or said["WORD"] == "same"
+            yield Pair(f"recorded: {said['__doc__'].rstrip('.')}", base, other, frozenset(said["REMEDIES"]),
+                       frozenset(said.get("LIMITS", ())), said["WORD"] if is_clear else "", gain)  # fmt: skip
 
 
 # -- pairs that the simulator runs -------------------------------------------------------------------
@@ -213,3 +220,90 @@ def simulated_pairs(seeds: range, folder: Path) -> Iterator[Pair]:
         word = "faster" if gain > 0.08 else ""
         name = f"simulated: {(family.__doc__ or '').rstrip('.')}"
         yield Pair(name, paths[0], paths[1], frozenset(remedies), frozenset(limits), word, gain, options)
+
+
+# -- pairs of programs with a planted fault ----------------------------------------------------------
+
+
+def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Programs of two other authors with a planted fault, and mended: one of each for a seed."""
+    for seed in seeds:
+        one, base = planted.plant(seed)
+        mended = planted.plant(seed, planted.CURED)[1]
+        gain = min(1 - measure(mended) / measure(base) for measure in (planted.period, planted.window))
+        paths = [
+            write(program, folder / f"planted{seed}{side}") for side, program in zip("ab", (base, mended), strict=True)
+        ]
+        yield Pair(f"planted: {one.name}", *paths, frozenset(one.advice), frozenset(one.limits),
+                   "faster" if gain > CLEAR else "", gain)  # fmt: skip
+        other, world = visitors.run(seed)
+        cured = visitors.run(seed, visitors.Change(is_cured=True))[1]
+        gain = min(1 - measure(cured) / measure(world) for measure in (visitors.period_ns, visitors.span_ns))
+        paths = [write(made.program(other.is_kineto), folder / f"fault{seed}{side}")
+                 for side, made in zip("ab", (world, cured), strict=True)]  # fmt: skip
+        yield Pair(f"planted: {other.name}", *paths, frozenset(other.advice), frozenset(other.limits),
+                   "faster" if gain > CLEAR else "", gain)  # fmt: skip
+
+
+# -- the record --------------------------------------------------------------------------------------
+
+RECORDED = Path(__file__).with_name("data") / "recorded_pairs.json"  # what was said of recordings that are not kept
+RECORD = Path(__file__).with_name("data") / "advice_record.md"  # the part of docs/advice.md
+
+
+def keep(outcomes: Iterable[Outcome]) -> None:
+    """Write what was said of recorded pairs, without their files."""
+    rows = [{**asdict(one), "pair": {"name": one.pair.name, "remedies": sorted(one.pair.remedies),
+                                     "word": one.pair.word, "gain": round(one.pair.gain, 4)}}
+            for one in outcomes]  # fmt: skip
+    RECORDED.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def kept() -> list[Outcome]:
+    """What was said of recorded pairs when they were recorded."""
+    rows = json.loads(RECORDED.read_text(encoding="utf-8"))
+    made = []
+    for row in rows:
+        pair = row.pop("pair")
+        row["advised"], row["limits"] = tuple(row["advised"]), tuple(row["limits"])
+        made.append(Outcome(Pair(pair["name"], Path(), Path(), frozenset(pair["remedies"]), frozenset(),
+                                 pair["word"], pair["gain"]), **row))  # fmt: skip
+    return made
+
+
+def share(values: Iterable[bool | None]) -> str:
+    """How many of the judged are right; a dash where none is judged."""
+    known = [bool(value) for value in values if value is not None]
+    return f"{sum(known)} of {len(known)}" if known else "–"
+
+
+def by_source(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
+    """A row a kind of pair: how often the change was named, the bound held, `compare` and the verdict were right."""
+    sources = [one.pair.name.split(":")[0] if ":" in one.pair.name else "captures" for one in outcomes]
+    rows = []
+    for source in [*dict.fromkeys(sources), ""]:
+        mine = [one for one, its in zip(outcomes, sources, strict=True) if source in ("", its)]
+        judged = [one for one in mine if one.place is not None]
+        rows.append((
+            source or "all", str(len(mine)), share(0 < (one.place or 0) <= FIRST for one in judged),
+            share(one.place == 1 for one in judged), share(one.bound_holds for one in mine),
+            share(one.is_word_right for one in mine), share(one.is_limit_right for one in mine),
+        ))  # fmt: skip
+    return rows
+
+
+def by_rule(outcomes: list[Outcome]) -> list[tuple[str, ...]]:
+    """A row a remedy: pairs whose change it names, its places, its bound; how often it came first where it was not
+    the change that was made."""
+    rows = []
+    for code in sorted({code for one in outcomes for code in (*one.pair.remedies, *one.advised[:1])}):
+        judged = [one for one in outcomes if one.place is not None]
+        named = [one for one in judged if one.place and one.advised[one.place - 1] == code]
+        missed = [one for one in judged if not one.place and code in one.pair.remedies]
+        false = [one for one in judged if one.advised[:1] == (code,) and code not in one.pair.remedies]
+        count = len(named) + len(missed)
+        if count or false:
+            among, first = (sum((one.place or 0) <= most for one in named) for most in (FIRST, 1))
+            places = (str(among), str(first)) if count else ("–", "–")
+            rows.append((f"`{code}`", str(count), *places, share(one.bound_holds for one in named), str(len(false))))
+    return rows

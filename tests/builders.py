@@ -14,17 +14,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from export_rows import ExportRows, Text
-from export_schema import (
-    A100,
-    GRAPH,
-    KERNEL,
-    MEMCPY,
-    MEMSET,
-    PRODUCTS,
-    RUNTIME,
-    UNVERSIONED,
-    version_key,
-)
+from export_schema import A100, GRAPH, KERNEL, MEMCPY, MEMSET, PRODUCTS, RUNTIME, UNVERSIONED, version_key
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,12 +80,7 @@ class ExportBuilder(ExportRows):
         key = (self.process_id, name if isinstance(name, str) else name.decode("latin-1"))
         self._domains[key] = domain_id or 1 + sum(process == self.process_id for process, _ in self._domains)
         self._put(
-            "NVTX_EVENTS",
-            start=at,
-            eventType=EVENT_DOMAIN,
-            text=name,
-            globalTid=self._tid,
-            domainId=self._domains[key],
+            "NVTX_EVENTS", start=at, eventType=EVENT_DOMAIN, text=name, globalTid=self._tid, domainId=self._domains[key]
         )
         return self
 
@@ -341,13 +326,7 @@ class ExportBuilder(ExportRows):
 
     def overhead(self, name: Text, start: int, end: int, *, kind: int = MODULE_LOADING) -> Self:
         """A PROFILER_OVERHEAD row, and from 3.24.0 on the CUPTI_ACTIVITY_KIND_OVERHEAD row beside it."""
-        row = {
-            "start": start,
-            "end": end,
-            "globalTid": self._tid,
-            "nameId": self.string(name),
-            "overheadType": kind,
-        }
+        row = {"start": start, "end": end, "globalTid": self._tid, "nameId": self.string(name), "overheadType": kind}
         self._put("PROFILER_OVERHEAD", **row)
         if "CUPTI_ACTIVITY_KIND_OVERHEAD" in self.tables:
             self._put("CUPTI_ACTIVITY_KIND_OVERHEAD", eventClass=103, correlationId=0, **row)

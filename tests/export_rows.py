@@ -118,10 +118,7 @@ class ExportRows:
         folder = self._fresh_folder(Path(path), "_arwdir")
         for table in self.tables_to_write():
             data = self._arrow(table)
-            with (
-                pa.OSFile(str(folder / f"{table}.arrow"), "wb") as sink,
-                pa.ipc.new_file(sink, data.schema) as writer,
-            ):
+            with pa.OSFile(str(folder / f"{table}.arrow"), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
                 writer.write_table(data)
         return folder
 

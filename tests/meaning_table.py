@@ -182,25 +182,12 @@ ROWS: tuple[Row, ...] = (
     ),
     _row("vllm_eager_b200", executions=1, layers=(("TransformerBlock", 36),), limits=HOST),
     _row(
-        "sglang_decode",
-        twin="sglang_decode.capture",
-        executions=1,
-        layers=(("Qwen3DecoderLayer", 36),),
-        limits=UNKNOWN,
+        "sglang_decode", twin="sglang_decode.capture", executions=1, layers=(("Qwen3DecoderLayer", 36),), limits=UNKNOWN
     ),
     _row(
-        "vllm_piecewise",
-        twin="vllm_piecewise.capture",
-        executions=1,
-        layers=(("CompiledFxGraph", 25),),
-        limits=KERNELS,
+        "vllm_piecewise", twin="vllm_piecewise.capture", executions=1, layers=(("CompiledFxGraph", 25),), limits=KERNELS
     ),
-    _row(
-        "gpu_only_mi210",
-        executions=1,
-        device_ms={"busy": 5.343},
-        busy_ratio=0.894,
-    ),
+    _row("gpu_only_mi210", executions=1, device_ms={"busy": 5.343}, busy_ratio=0.894),
     _row("mtia_inference", limits=HOST),
     _row("nccl_training", executions=3, layers=((r"^aten::conv2d$", 53),), busy_ratio=0.238, limits=HOST),
     _row("qwen3moe_decode_b300", executions=1, layers=((_BLOCK, 48),), limits=KERNELS),
@@ -227,23 +214,10 @@ ROWS: tuple[Row, ...] = (
         executions=1,
         busy_ratio=0.477,
         limits=HOST,
-        wrong={
-            EXECUTIONS: "none is found",
-            LIMIT: "not said to be the host",
-        },
+        wrong={EXECUTIONS: "none is found", LIMIT: "not said to be the host"},
     ),
-    _row(
-        "sam_vectorised",
-        executions=1,
-        busy_ratio=0.91,
-    ),
-    _row(
-        "part_batch16",
-        executions=1,
-        layers=((_BLOCK, 10),),
-        device_ms={"busy": 7.5},
-        limits=HOST,
-    ),
+    _row("sam_vectorised", executions=1, busy_ratio=0.91),
+    _row("part_batch16", executions=1, layers=((_BLOCK, 10),), device_ms={"busy": 7.5}, limits=HOST),
     _row(
         "part_batch256",
         executions=1,

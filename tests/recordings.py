@@ -39,9 +39,10 @@ def recording_of(
     run there, number in the capture."""
 
     def column(rows: Sequence[dict], name: str) -> np.ndarray:
-        return np.array([row[name] for row in rows], np.int64)
+        return np.array([row.get(name, 0) for row in rows], np.int64)
 
     names = ("process", "thread", "start_ns", "end_ns", "wait", "stream_id")
+    no_memory = np.zeros(len(calls), bool)
     numbers = (
         "kind",
         "process",
@@ -54,11 +55,12 @@ def recording_of(
         "layer",
         "kernel",
         "is_read",
+        "migrated_ns",
     )
     texts = np.array([row["name"] for row in operations], object)
     process, is_host, number = zip(*streams)
     return Recording(
-        Calls(**{name: column(calls, name) for name in names}),
+        Calls(**{name: column(calls, name) for name in names}, allocates=no_memory),
         Operations(**{name: column(operations, name) for name in numbers}, name=pd.Categorical(texts)),
         np.array(process, np.int64), np.array(is_host, bool), np.array(number, np.int64),
         np.array(orders, np.int64).reshape(-1, 2), [100 + one for one in sorted({*process})],

@@ -1,9 +1,9 @@
-"""Executions and layers that `pipeline.analyze` finds in a stranger's program, by the tables alone."""
+"""Executions and layers that `pipeline` finds in a stranger's or a visitor's program, by the tables alone."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +12,7 @@ from generators.machine import NONE, Program, write
 from generators.strangers import draw
 from structure_score import Answer, best
 
-from xsp_post.pipeline import analyze
+from xsp_post.pipeline import captures_of
 
 
 def truth_of(program: Program) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def truth_of(program: Program) -> pd.DataFrame:
 
 def found_in(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Kernels and opaque graphs by start, with their execution and their layer (−1: none); the executions."""
-    result = analyze([path])
+    result = captures_of([path])  # what is asked for is made, no more
     columns = ["process_id", "correlation_id", "start_ns", "iteration_index", "layer_node_id", "layer_index"]
     frames = [result.frame("kernels").reindex(columns=columns)]
     operations = result.frame("memory_operations")
@@ -71,7 +71,9 @@ def judge(program: Program, path: Path) -> dict[str, Answer]:
     return answers
 
 
-def judged(seeds: Iterable[int]) -> Iterable[tuple[int, Program, dict[str, Answer]]]:
+def judged(
+    seeds: Iterable[int], draw: Callable[[int], Program] = draw
+) -> Iterable[tuple[int, Program, dict[str, Answer]]]:
     """Each seed's program and its answers."""
     for seed in seeds:
         program = draw(seed)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from backtest import FAMILIES, FIRST, judge, simulated_pairs
+from backtest import FAMILIES, FIRST, RECORD, Pair, by_source, judge, kept, simulated_pairs
+from generators.machine import write
+from generators.visitors_planted import Change, period_ns, run
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -25,3 +27,27 @@ def test_every_family_makes_pairs_that_gain(tmp_path):
     pairs = list(simulated_pairs(range(len(FAMILIES)), tmp_path))
     assert len({pair.name for pair in pairs}) == len(FAMILIES)
     assert all(pair.gain > 0.1 and pair.base.exists() and pair.other.exists() for pair in pairs)
+
+
+def test_the_record_of_recorded_pairs_is_that_of_the_documentation():
+    outcomes = kept()
+    assert len(outcomes) >= 30
+    assert all(one.bound_holds is None or one.place for one in outcomes)
+    [row] = [row for row in by_source(outcomes) if row[0] == "recorded"]
+    assert f"| {' | '.join(row)} |" in RECORD.read_text(encoding="utf-8")
+
+
+def test_a_cure_of_a_planted_fault_gains_what_it_should():
+    def gain(seed):
+        return 1 - period_ns(run(seed, Change(is_cured=True))[1]) / period_ns(run(seed)[1])
+
+    assert gain(14) > 0.9 and gain(7) > 0.5 and 0.2 < gain(8) < 0.4
+    assert abs(gain(22)) < 0.01
+
+
+def test_launch_shape_of_a_planted_program_is_advised_and_bounded(tmp_path):
+    plant, world = run(14)
+    cured = run(14, Change(is_cured=True))[1]
+    paths = [write(made.program(is_kineto=False), tmp_path / name) for name, made in (("a", world), ("b", cured))]
+    said = judge(Pair(plant.name, *paths, frozenset(plant.advice), frozenset(plant.limits), "faster", 0.92))
+    assert said.place == 1 and said.bound_holds and said.is_word_right and said.is_limit_right, said

@@ -176,6 +176,16 @@ def test_links_of_the_pages_lead_somewhere():
             assert (page.parent / target).exists() or target == "docs/cli.md", f"{page.name}: {target}"
 
 
+def test_places_that_contributing_names_are_there():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = text.partition("## Where a change goes")[2].partition("## Tests")[0]
+    files = re.findall(r"`([a-z_]+/[a-z_/]+\.(?:py|txt|md))`", table)
+    assert len(files) > 20
+    assert not [name for name in files if not any((root / name).is_file() for root in (PACKAGE, ROOT))]
+    for name, module in re.findall(r"`(\w+)` (?:of|in) `([a-z_/]+\.py)`", table):
+        assert re.search(rf"\b{name}\b", (PACKAGE / module).read_text(encoding="utf-8")), f"{module}: no {name}"
+
+
 def test_scripts_are_executable_and_say_what_they_do():
     for name in ("test", "quickstart", "bench", "make_export", "gen_docs"):
         path = ROOT / "scripts" / name

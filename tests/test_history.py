@@ -106,6 +106,10 @@ def test_a_baseline_stands_in_for_a_store(folder, printed, tmp_path):
     assert compared.returncode == 0 and "proj" in compared.stdout
     assert called("baseline", "save", "release", stores["run-c4"], env=env).returncode == 6
     assert called("tree", "baseline:other", env=env).returncode == 2
+    bar = ("-o", tmp_path / "out", "--fail-if", "model_latency>3% since baseline:release")
+    since = called("history", *stores.values(), *bar, env=env, columns=200)
+    assert since.returncode == 1 and "since baseline:release: model_latency" in since.stderr
+    assert called("history", *stores.values(), *bar, env={"XSP_POST_BASELINES": "/nonexistent"}).returncode == 2
     assert called("baseline", "save", "../up", stores["run-c4"], env=env).returncode == 2
 
 
@@ -161,14 +165,16 @@ def test_the_newest_capture_against_those_before(latencies, text, error):
     values = course(latencies)
     bars = [parse_since(text)]
     if error is None:
-        assert len(check_since(values, history_table(values), bars)) == 1
+        assert len(check_since(values, history_table(values), bars, {})) == 1
         return
     with pytest.raises(error) as raised:
-        check_since(values, history_table(values), bars)
+        check_since(values, history_table(values), bars, {})
     assert raised.type is error  # undecided is a bar that is not met, too
 
 
-@pytest.mark.parametrize("text", ["kernel_count>0 since last", "layer_latency>3% since last", "nonsense since last"])
+@pytest.mark.parametrize(
+    "text", ["kernel_count>0 since last", "layer_latency>3% since last", "nonsense since last", "latency\n>3%x"]
+)
 def test_bars_that_a_history_cannot_answer(text):
     with pytest.raises(UsageError):
         parse_since(text)

@@ -111,10 +111,7 @@ def test_a_sweep_runs_m_everywhere_and_the_deep_levels_at_the_optimum(stub, tmp_
 
     result = run.execute(RunPlan(WORKLOAD, (1, 2, 4, 8), repeat_count=2), tmp_path / "run", on_step=tell)
     assert result.deep_batch_sizes == (4,) and set(totals) == {len(made.made)} == {12}
-    assert made.made[:6] == [(RUN_MODEL, size, 0) for size in (1, 2, 4, 8)] + [
-        (RUN_LAYER, 4, 0),
-        (RUN_KERNEL, 4, 0),
-    ]
+    assert made.made[:6] == [(RUN_MODEL, size, 0) for size in (1, 2, 4, 8)] + [(RUN_LAYER, 4, 0), (RUN_KERNEL, 4, 0)]
     assert sorted(size for level, size, _ in made.made if level == RUN_MODEL) == [1, 1, 2, 2, 4, 4, 8, 8]
     assert all(size == 4 for level, size, _ in made.made if level != RUN_MODEL)
 
