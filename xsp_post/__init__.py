@@ -3,7 +3,8 @@
 __version__ = "0.2.0"
 
 # public name -> module; imported on first use (torch is heavy)
-_LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges", "step": "xsp_post.workload.step_range"}
+_LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges", "record": "xsp_post.workload.recording_block",
+         "step": "xsp_post.workload.step_range"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

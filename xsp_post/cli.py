@@ -3,8 +3,6 @@
 ``--version`` and ``--help`` import nothing: the text of the latter is `commands/help.txt` (scripts/gen_docs makes it).
 """
 
-from __future__ import annotations
-
 import os
 import sys
 

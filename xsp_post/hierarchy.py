@@ -38,6 +38,7 @@ from xsp_post.tree.layer_keys import number_layers
 from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, passes_inside, periods_of
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
+from xsp_post.tree.pieces import in_pieces, with_layers
 from xsp_post.tree.projection import project_overlapping
 from xsp_post.tree.provenance import with_provenance
 from xsp_post.tree.ranges import Ranges
@@ -100,6 +101,7 @@ def _nested(trace: Trace, options: Options, names: NodeNames) -> Draft:
         launch_id = joined.result()
     owners = attribution.attribute(trace, nesting, usable, launch_id)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
+    names.count_what_grows(trace.spans, span_depth)
     forward = layering.forward_of_backward(trace.spans, names.sequence(trace), names.span("is_backward"), span_parent)
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
     levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
@@ -132,7 +134,8 @@ def _summed_up(draft: Draft) -> Tree:
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names)
     on_disk.release()  # the pieces between what stays: the roll-up makes whole columns
-    amounts = roll_up(nodes, activities)
+    pieces = with_layers(draft.pieces, nodes, activities) if len(draft.pieces) else draft.pieces
+    amounts = roll_up(nodes, in_pieces(activities, pieces))
     amounts["device_operation_count"] = distinct_operations(amounts, activities)
     if len(draft.overlapping):
         amounts = amounts.assign(**project_overlapping(trace, amounts, activities, draft.overlapping))
@@ -141,7 +144,7 @@ def _summed_up(draft: Draft) -> Tree:
         trace, amounts, activities, draft.strings, iterations, keys, draft.rule, names, [*draft.findings, *raised],
         draft.inferred,
     )  # fmt: skip
-    tree.layer_evidence, tree.ranks = layers_found, ranks
+    tree.layer_evidence, tree.ranks, tree.pieces = layers_found, ranks, pieces
     tree.findings += _findings(tree, draft.crossing_count, launch_id)
     tree.findings += check_tree(tree)
     return tree
@@ -182,38 +185,23 @@ def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np
 
 
 def _levels(
-    trace: Trace,
-    names: NodeNames,
-    parent: np.ndarray,
-    depth: np.ndarray,
-    forward: np.ndarray,
-    owners: pd.DataFrame,
-    launch_id: np.ndarray,
-    options: Options,
-) -> level_rules.Levels:
+    trace: Trace, names: NodeNames, parent: np.ndarray, depth: np.ndarray, forward: np.ndarray, owners: pd.DataFrame,
+    launch_id: np.ndarray, options: Options,
+) -> level_rules.Levels:  # fmt: skip
     spans = trace.spans
     owner = owners["span"].to_numpy()
     launched = np.bincount(owner[owner >= 0], minlength=len(spans)) > 0
     domain_names = np.array([str(name).lower() for name in trace.domains["name"]], object)
     ranges = Ranges(
-        parent=parent,
-        depth=depth,
-        forward=forward,
-        kind=spans["kind"].to_numpy(),
-        name_id=names.row,
-        folded_id=names.folded,
-        domain_index=spans["domain_index"].to_numpy(),
-        domain_names=domain_names,
-        has_device_work=rollup.holds(launched, parent),
-        parsed=names.parsed,
-        text=names.text,
+        parent=parent, depth=depth, forward=forward, kind=spans["kind"].to_numpy(), name_id=names.row,
+        folded_id=names.folded, domain_index=spans["domain_index"].to_numpy(), domain_names=domain_names,
+        has_device_work=rollup.holds(launched, parent), parsed=names.parsed, text=names.text,
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
-        work=lambda: _work_inside(trace, owner, forward, parent),
-        folded_texts=names.folded_names,
+        work=lambda: _work_inside(trace, owner, forward, parent), folded_texts=names.folded_names,
         times=times_of(trace, names, parent, owners, launch_id),
         periods=lambda: periods_of(trace, launch_id) if options.infer and not options.layers_from else None,
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
-    )
+    )  # fmt: skip
     return level_rules.assign_levels(ranges, options)
 
 

@@ -86,7 +86,7 @@ def store_of(paths: list[Path]) -> Path | None:
 
 def captures_of(paths: list[Path], options: Options = DEFAULTS, reading: SqliteTables | None = None) -> Graph:
     """The tables of captures (and counter reports) of one workload. Raises `CaptureError` and other errors."""
-    return graph_of(_loaded(paths, reading), options)
+    return graph_of(loaded(paths, reading), options)
 
 
 def analyze(paths: list[Path], options: Options = DEFAULTS) -> Analysis:
@@ -94,22 +94,22 @@ def analyze(paths: list[Path], options: Options = DEFAULTS) -> Analysis:
     return captures_of(paths, options).complete()
 
 
-def graph_of(loaded: list[Loaded], options: Options = DEFAULTS) -> Graph:
+def graph_of(sources: list[Loaded], options: Options = DEFAULTS) -> Graph:
     """The tables of sources that are read already."""
-    values: dict[str, Any] = {"options": options, "twin": _twin(options, loaded)}
-    captures = [Graph(Analysis({}), OF_CAPTURE, {**values, "trace": trace}) for trace in _traces(loaded, options)]
-    reports = [one.counters for one in loaded if one.counters is not None]
+    values: dict[str, Any] = {"options": options, "twin": _twin(options, sources)}
+    captures = [Graph(Analysis({}), OF_CAPTURE, {**values, "trace": trace}) for trace in _traces(sources, options)]
+    reports = [one.counters for one in sources if one.counters is not None]
     return Graph(Captures(captures), OF_WORKLOAD, {**values, "counters": reports} if reports else values)
 
 
-def _twin(options: Options, loaded: list[Loaded]) -> Twin | None:
+def _twin(options: Options, sources: list[Loaded]) -> Twin | None:
     """The ranges of the captures given with ``--layers-from``, None without one."""
     if not options.layers_from:
         return None
     from xsp_post.hierarchy import build_tree
     from xsp_post.tree.twin import as_run, merged, twin_of
 
-    processes = [one.trace.processes for one in loaded if one.trace is not None]
+    processes = [one.trace.processes for one in sources if one.trace is not None]
     ranks = {rank for frame in processes for rank in frame["rank"].tolist() if rank >= 0}
     twins = []
     for path in captures_in(options.layers_from, ranks):
@@ -124,18 +124,18 @@ def _twin(options: Options, loaded: list[Loaded]) -> Twin | None:
     return merged(twins, options.layers_from[0].name)
 
 
-def _loaded(paths: list[Path], reading: SqliteTables | None) -> list[Loaded]:
+def loaded(paths: list[Path], reading: SqliteTables | None = None) -> list[Loaded]:
     """Every source, read."""
     if reading is not None:
         return [load(paths[0], reading=reading), *(load(path) for path in expand(paths[1:]))]
     return [load(path) for path in expand(paths)]
 
 
-def _traces(loaded: list[Loaded], options: Options) -> list[Trace]:
+def _traces(sources: list[Loaded], options: Options) -> list[Trace]:
     """The timelines of the sources, with what files beside them say; where there are none, those that the counter
     reports themselves give."""
-    traces = [with_side_files(one.trace, options.provenance, one.path) for one in loaded if one.trace is not None]
-    reports = [one.counters for one in loaded if one.counters is not None]
+    traces = [with_side_files(one.trace, options.provenance, one.path) for one in sources if one.trace is not None]
+    reports = [one.counters for one in sources if one.counters is not None]
     if traces or not reports:
         return traces
     from xsp_post.ingest.metric_sets import one_per_program

@@ -7,8 +7,6 @@ repeat only, one capture per metric set. With ``deep_at='optimal'`` the first re
 M first, and the deeper levels follow at the optimal batch size (`arrays.batch_sizes`; recorded, kept on resume).
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -98,10 +96,7 @@ def check_plan(plan: RunPlan) -> None:
         (workload.warmup_count < 0, "--warmup must be at least 0"),
         (plan.repeat_count is not None and plan.repeat_count < 1, "--repeat must be at least 1"),
         (plan.timeout_s <= 0, "--timeout must be above 0"),
-        (
-            not plan.levels or any(level not in RUN_LEVELS for level in plan.levels),
-            "--levels takes M, ML and MLG",
-        ),
+        (not plan.levels or any(level not in RUN_LEVELS for level in plan.levels), "--levels takes M, ML and MLG"),
         (
             RUN_COUNTERS in plan.levels and workload.device == "cpu",
             "--ncu reads the counters of a GPU, but this run measures the CPU",
@@ -118,14 +113,9 @@ def check_plan(plan: RunPlan) -> None:
 
 
 def execute(
-    plan: RunPlan,
-    directory: Path,
-    *,
-    is_resumed: bool = False,
-    is_forced: bool = False,
-    is_kept: bool = False,
+    plan: RunPlan, directory: Path, *, is_resumed: bool = False, is_forced: bool = False, is_kept: bool = False,
     on_step: OnStep | None = None,
-) -> RunResult:
+) -> RunResult:  # fmt: skip
     """Carry out a plan into ``directory`` and return what is there afterwards.
 
     Captures that are done already are kept when resuming. A batch size that runs out of memory is recorded

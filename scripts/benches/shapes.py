@@ -73,8 +73,5 @@ def one_shape(folder: Path, name: str, wanted: int, repeat: int) -> list[str]:
 
 
 def _missed(done: Measured, ratio: float, each: float, command: str) -> list[str]:
-    bars = (
-        (ratio, RATIOS[command], "× the import and the scan"),
-        (each, BYTES[command], "bytes a row"),
-    )
+    bars = ((ratio, RATIOS[command], "× the import and the scan"), (each, BYTES[command], "bytes a row"))
     return [f"{done.work}: {value:.2f} {what} (bar {bar})" for value, bar, what in bars if value > bar]
