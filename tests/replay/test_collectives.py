@@ -83,9 +83,8 @@ def test_bus_bandwidth_follows_nccl_tests():
         collectives_frame(kernels, pd.DataFrame({"message_bytes": [8e6], "group_size": [8.0], "group_name": [""]}))
     )
     assert frame["bus_bandwidth_bytes_per_s"].iloc[0] == pytest.approx(8e6 / 1e-3 * 2 * 7 / 8)
-    assert bus_factor("all_gather", 4) == 0.75
-    assert bus_factor("send_recv", 2) == 1
-    assert np.isnan(bus_factor("", 4))
+    kinds = np.array(["all_gather", "send_recv", "", "all_reduce"], object)
+    np.testing.assert_equal(bus_factor(kinds, np.array([4, 2, 4, np.nan])), [0.75, 1, np.nan, np.nan])
     assert collective_kind("ncclDevKernel_ReduceScatter_Sum") == "reduce_scatter"
     assert collective_kind("ncclDevKernel_Generic") == ""
 

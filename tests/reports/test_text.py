@@ -161,7 +161,7 @@ def test_a_narrow_table_shows_what_is_asked_of_it():
         "duration_ns": 300_000_000, "busy_ns": [274_000_000, 267_000_000], "idle_ns": 26_000_000,
         "is_straggler": [False, True], "compute_ns": 254_000_000, "communication_ns": 10_000_000,
         "exposed_ns": 9_000_000, "communication_count": 33, "last_count": [3, 30], "matched_count": 33,
-        "compute_excess_ratio": 0.01,
+        "compute_excess_ratio": 0.01, "job_name": "",
     })  # fmt: skip
     for width in (60, 80, 120, 200):
         printed = io.StringIO()

@@ -7,7 +7,6 @@ Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), i
 import os
 import subprocess
 from collections.abc import Sequence
-from functools import lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -38,7 +37,7 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     if not is_report:
         raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
-        return read_ncu_csv(import_by_tool(path), path.name)
+        return read_ncu_csv(asked_before.pop(path, "") or import_by_tool(path), path.name)
     return ncu_child.read(path, metrics)
 
 
@@ -47,7 +46,14 @@ def needs_tool(path: Path) -> bool:
     return path.suffix == ".ncu-rep" and find_spec("ncu_report") is None and not sniff_ncu(path)
 
 
-@lru_cache(100)  # a sealed process starts no ncu: its parent asked before
+def ask_before_sealing(path: Path) -> None:
+    """Import a report now: a sealed process, forked after this, starts no ncu."""
+    asked_before[path] = import_by_tool(path)
+
+
+asked_before: dict[Path, str] = {}
+
+
 def import_by_tool(path: Path) -> str:
     """The raw page of a report as CSV text, printed by a local ncu."""
     tool = tools.find_ncu()

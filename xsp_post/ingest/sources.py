@@ -107,13 +107,14 @@ def make_before(paths: list[Path]) -> None:
     """What only a program of NVIDIA can read is read by it, for a sealed process, which may start none."""
     from xsp_post.ingest import ncu, nsys_report
 
+    ncu.asked_before.clear()
     runs = [path for path in paths if os.path.isdir(path) and capture.is_run_directory(path)]
     inside = [one for path in paths if os.path.isdir(path) for one in path.iterdir()]
     for path in filter(os.path.isfile, (*paths, *inside, *(expand(runs) if runs else ()))):
         if nsys_report.has_report_name(path) and os.access(path, os.R_OK) and not files.is_sqlite(path):
             nsys_report.exported(path)
         elif ncu.needs_tool(path):
-            ncu.import_by_tool(path)
+            ncu.ask_before_sealing(path)
 
 
 def begin(path: Path) -> SqliteTables | None:

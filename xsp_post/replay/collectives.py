@@ -38,10 +38,13 @@ def collective_kind(name: str) -> str:
     return next((kind for kind, pattern, _ in _FACTORS if pattern.search(name)), "")
 
 
-def bus_factor(kind: str, rank_count: float) -> float:
+def bus_factor(kind: np.ndarray, rank_count: np.ndarray) -> np.ndarray:
     """What nccl-tests multiplies bytes per time with; NaN where the kind or the number of ranks is unknown."""
-    factor = next((factor for name, _, factor in _FACTORS if name == kind), None)
-    return float("nan") if factor is None or not rank_count >= 1 else float(factor(rank_count))
+    factor = np.full(len(kind), np.nan)
+    for name, _, of_ranks in _FACTORS:
+        rows = (kind == name) & (rank_count >= 1)
+        factor[rows] = of_ranks(rank_count[rows])
+    return factor
 
 
 def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -106,9 +109,7 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     ahead = frame["capture_id"].map(first_of).to_numpy(float)
     frame = frame.assign(**filled, clock_offset_ns=np.where(filled["meeting_index"] >= 0, ahead, np.nan))
     size, kind = frame["message_bytes"].to_numpy(float), frame["kind"].to_numpy(object)
-    pairs = frame.assign(kind=kind).groupby(["kind", "rank_count"], sort=False, dropna=False)
-    code = pairs.ngroup().to_numpy()  # pandas 2.1 cannot number an empty index of pairs
-    factor = np.array([bus_factor(*one) for one in pairs.groups], float)[code] if len(frame) else size
+    factor = bus_factor(kind, frame["rank_count"].to_numpy(float))
     time = frame["transfer_ns"].to_numpy(float)
     time = np.where(np.isnan(time), frame["duration_ns"].to_numpy(float), time)
     with np.errstate(divide="ignore", invalid="ignore"):

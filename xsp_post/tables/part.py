@@ -110,7 +110,7 @@ class Part(Results):
         return len(self.frame("node_rows")) > 1 or any(len(self.frame(name)) for name in _WORK)
 
     def tables(self) -> list[str]:
-        there = {*self._results.tables(), "node_rows", "part", "idle", "short_waits"}
+        there = {*self._results.tables(), "node_rows", "part", "idle", "short_waits", "kernel_shares"}
         return sorted(there & _HOW.keys())
 
     def frame(self, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
@@ -180,6 +180,8 @@ class Part(Results):
         return rows[self._belongs(rows)] if "iteration_index" in rows else rows
 
     def _of_kernels(self, name: str) -> pd.DataFrame:
+        if name not in self._results.tables():
+            return self.whole(name)
         return self._results.numbered(name, "kernel_id", self.frame("kernels")["kernel_id"].to_numpy())
 
     def _stays(self, name: str) -> pd.DataFrame:
