@@ -14,7 +14,7 @@ from collections import OrderedDict, defaultdict
 import pytest
 from generators.graph_traces import Recording
 
-from xsp_post.ingest.side_files import said_text, with_side_files
+from xsp_post.ingest.side_files import said_entries, said_text, with_side_files
 from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.ingest.side_files.modules import modules_of, operations_of, place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
@@ -152,10 +152,14 @@ def test_kernel_information_gives_source_lines(tmp_path, trace):
 
 
 def test_annotations_are_regions_below_their_phase():
-    assert said_text([{"name": "decoder"}, {"str": "attention"}]) == "decoder\nattention"
-    assert said_text([{"name": "mlp", "autograd_phase": "backward", "stream": 3}]) == "backward\nmlp"
-    assert said_text("plain") == "plain"
-    assert said_text([{"Collective name": "allreduce"}, 7, None]) == ""
+    def text(said):
+        return said_text(said_entries(said))
+
+    assert text([{"name": "decoder"}, {"str": "attention"}]) == "decoder\nattention"
+    assert text({"annotation": '[{"name": "decoder"}, 7, {"str": "attention"}]'}) == "decoder\nattention"
+    assert text([{"name": "mlp", "autograd_phase": "backward", "stream": 3}]) == "backward\nmlp"
+    assert text("plain") == "plain"
+    assert text([{"Collective name": "allreduce"}, 7, None]) == ""
 
 
 def test_places_name_no_folder_of_a_user():

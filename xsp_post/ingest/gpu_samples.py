@@ -24,14 +24,17 @@ _NAMES = {
     "tensor active": "tensor_active_ratio", "tensor active / fp16 active": "tensor_active_ratio",
     "dram read bandwidth": "dram_read_ratio", "dram read throughput": "dram_read_ratio",
     "dram write bandwidth": "dram_write_ratio", "dram write throughput": "dram_write_ratio",
-    "gpc clock frequency": "gpc_clock_hz", "sys clock frequency": "sys_clock_hz",
+    "gpc clock frequency": "gpc_clock_hz", "sys clock frequency": "sys_clock_hz", "sm clock": "gpc_clock_hz",
+    "hbm read": "dram_read_ratio", "hbm write": "dram_write_ratio", "dram bw": "dram_ratio", "hbm bw": "dram_ratio",
+    "nvlink rx": "nvlink_receive_ratio", "nvlink tx": "nvlink_send_ratio", "pcie": "pcie_ratio", "power": "power_w",
+    "memory clock": "memory_clock_hz", "temperature": "temperature_celsius", "fan speed": "fan_ratio",
 }  # fmt: skip
-_UNIT = re.compile(r"\s*\[([^\]]*)\]\s*$")
-_UNITS = ("throughput %", "%", "mhz", "")
+_UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]\s*$")
+_UNITS = ("throughput %", "%", "mhz", "w", "c", "")
 _GPU_BITS = 0xFF
 _MEGA = 1e6
 _SMALLEST_HZ = 1e5  # a clock below this is in MHz, whatever its name says
-_LONGEST_STEPS = 3  # a gap of more steps than this between samples is none of the next sample's time
+LONGEST_STEPS = 3  # a gap of more steps than this between samples is none of the next sample's time
 _TIME = (WantedColumn("timestamp", "at", NULL), WantedColumn("rawTimestamp", "raw_at", NULL))
 _TYPE = WantedColumn("typeId", "type")
 
@@ -149,15 +152,18 @@ def _frame(gpu: np.ndarray, at: np.ndarray, values: dict[str, np.ndarray]) -> pd
     frame = pd.DataFrame({"gpu_index": gpu, "end_ns": at})
     for name in METRIC_COLUMNS:
         number = values[name] if name in known else np.full(len(at), np.nan)
-        frame[name] = _hertz(number) if name.endswith("_hz") else number / 100
+        frame[name] = in_units(name, number)
+    frame["dram_ratio"] = frame["dram_ratio"].fillna(frame["dram_read_ratio"] + frame["dram_write_ratio"])
     step = frame["end_ns"].groupby(frame["gpu_index"]).diff()
     usual = step.groupby(frame["gpu_index"]).transform("median").fillna(0)
-    length = step.where(step <= _LONGEST_STEPS * usual, usual).fillna(0).astype("int64")
+    length = step.where(step <= LONGEST_STEPS * usual, usual).fillna(0).astype("int64")
     frame["start_ns"] = frame["end_ns"] - length
     frame = frame[(frame["end_ns"] > NULL) & (length > 0)]
     return frame[list(GPU_SAMPLE_DTYPES)].astype(GPU_SAMPLE_DTYPES).reset_index(drop=True)
 
 
-def _hertz(values: np.ndarray) -> np.ndarray:
-    """Clocks are stored in Hz, although the metric is named "[MHz]"; told by their size, should that change."""
-    return np.where(values < _SMALLEST_HZ, values * _MEGA, values)
+def in_units(name: str, values: np.ndarray) -> np.ndarray:
+    """Values of a metric in the unit of its column. Clocks are told by their size: nsys stores Hz under "[MHz]"."""
+    if name.endswith("_hz"):
+        return np.where(values < _SMALLEST_HZ, values * _MEGA, values)
+    return values / 100 if name.endswith("_ratio") else values

@@ -14,7 +14,8 @@ ACTIVITY_KINDS = {"kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMC
 OTHERS = frozenset((
     "cpu_instant_event", "cuda_sync", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range", "ac2g",
     "fwdbwd", "async", "async_gpu", "async_cpu_to_gpu", "trace", "external_correlation", "collective_comm",
-    "mtia_insight", "mtia_counters", "xpu_sync", "xpu_scope_profiler", "memory", "instant",
+    "mtia_insight", "mtia_counters", "xpu_sync", "xpu_scope_profiler", "memory", "instant", "graph_event_node",
+    "graph_host_node",
 ))  # fmt: skip
 _SAME_AS = {
     "operator": "cpu_op", "runtime": "cuda_runtime", "driver": "cuda_driver", "memcpy": "gpu_memcpy",

@@ -17,18 +17,20 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from msgspec import Raw
 
+from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
+from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name
 from xsp_post.ingest.json_text import value_of
 from xsp_post.ingest.kineto_categories import ACTIVITY_KINDS, ANNOTATION_PREFIXES, LAUNCH_CLASSES, SPAN_KINDS, canonical
 from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, Arguments, Event, TimesOf
 from xsp_post.ingest.kineto_waits import frame_text
-from xsp_post.ingest.side_files import said_text
+from xsp_post.ingest.side_files import message, said_entries, said_text
 from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
-from xsp_post.names.groups import group_text
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
 _COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
@@ -76,6 +78,9 @@ class Collector:
         self.launches: list[Columns] = []
         self.activities: list[Columns] = []
         self.allocations: list[Columns] = []
+        self.counters: list[Columns] = []
+        self.arrows: list[Columns] = []  # between nodes of graphs
+        self.nodes: list[Columns] = []  # of graphs, that are no work
         self.labels: dict[tuple[str, int, int], str] = {}  # (process_name or thread_name, pid, tid) → name
         self.left_out: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()  # by category
@@ -88,6 +93,9 @@ class Collector:
             "cpu_instant_event": self._add_allocations,
             "cuda_sync": self._add_synchronizations,
             "overhead": self._add_overheads,
+            "c": self._add_counters,
+            "ac2g": self._add_arrows,
+            **dict.fromkeys(("graph_event_node", "graph_host_node"), self._add_nodes),
         }
 
     def add(self, events: list[Event], times_of: TimesOf) -> bool:
@@ -103,6 +111,7 @@ class Collector:
         ends = np.cumsum(np.bincount(codes, minlength=len(names))).tolist()
         parts = [part for part in zip(kinds, names, [0, *ends], ends) if part[2] < part[3]]
         wanted = [(kind, rows[start:end]) for kind, _, start, end in parts if kind in self._takers]
+        wanted = [(kind, self._between_nodes(part, events) if kind == "ac2g" else part) for kind, part in wanted]
         if wanted:
             rows_wanted = np.concatenate([part for _, part in wanted])
             group = self._timed([events[row] for row in rows_wanted.tolist()], rows_wanted + self._row, times_of)
@@ -115,10 +124,17 @@ class Collector:
         for kind, name, start, end in parts:
             if kind == "M":
                 self._add_labels([events[row] for row in rows[start:end].tolist()])
+            elif kind == "ac2g":
+                self.left_out[name] += end - start - sum(len(part) for of, part in wanted if of == kind)
             elif kind not in self._takers:
                 (self.left_out if kind else self.not_understood)[name] += end - start
         self._row += len(events)
         return True
+
+    def _between_nodes(self, rows: np.ndarray, events: list[Event]) -> np.ndarray:
+        """Of the arrows those between nodes of a graph."""
+        numbers = [events[row].id for row in rows.tolist()]
+        return rows[[type(one) is int and kineto_graphs.FIRST_EDGE <= one < 1 << 62 for one in numbers]]
 
     def _add_labels(self, events: list[Event]) -> None:
         """Names of processes (tid −1) and threads; the first of each stays."""
@@ -144,7 +160,8 @@ class Collector:
             frame["sequence"] = _numbers(args, "sequence")
             self._add_arguments(frame, args)
             if _COMMUNICATION in names[1]:
-                self._add_messages(frame, args, np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)))
+                rows = np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist()
+                self._add_messages(frame, {row: _message(args[row]) for row in rows})
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep(self.spans, frame)
 
@@ -169,9 +186,9 @@ class Collector:
         self._keep(self.launches, frame)
 
     def _add_activities(self, category: str, group: _Group) -> None:
-        of_event, names = _names(group.events)
-        frame = self._named(group, (of_event, names))
         args = self._arguments(group.events)
+        of_event, names = _names(group.events) if category != "gpu_memcpy" else _copy_names(group.events, args)
+        frame = self._named(group, (of_event, names))
         frame["kind"] = np.full(len(args), int(ACTIVITY_KINDS[category]))
         is_kernel = category == "kernel"
         shorts = self.strings.numbers([short_kernel_name(name) for name in names]) if is_kernel else None
@@ -179,10 +196,13 @@ class Collector:
         frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
         for column, key in _ACTIVITY_COLUMNS.items():
             frame[column] = _numbers(args, key, 0)
-        self._add_texts(frame, args, (of_event, names))
+        ran_on = _numbers(args, "original_stream")  # where the work was moved to a lane to look at
+        frame["stream_id"] = np.where(ran_on >= 0, ran_on, frame["stream_id"])
+        _whole_node_ids(frame)
+        told = self._add_texts(frame, args, (of_event, names))
         if is_kernel:
-            self._add_messages(frame, args, np.flatnonzero([bool(one.collective) for one in args]))
-        if is_kernel:
+            told |= {row: _message(args[row]) for row, one in enumerate(args) if one.collective}
+            self._add_messages(frame, told)
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
@@ -195,22 +215,26 @@ class Collector:
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep(self.activities, frame)
 
-    def _add_texts(self, frame: Columns, args: list[Any], kernels: Names) -> None:
-        """What the program named kernels of its graphs by, and the source line of compiled ones."""
+    def _add_texts(self, frame: Columns, args: list[Any], kernels: Names) -> dict[int, dict[str, Any]]:
+        """What the program named kernels of its graphs by, and the source line of compiled ones; by row, what it said
+        of collectives there."""
         in_graph = np.flatnonzero(frame["graph_node_id"] > 0).tolist()
         compiled = np.flatnonzero(_begins_with(("triton_", "cpp_fused"), *kernels)).tolist()
-        said = {row: said_text(_said(args[row])) for row in in_graph}
+        entries = {row: said_entries(_said(args[row])) for row in in_graph}
+        said = {row: said_text(of_row) for row, of_row in entries.items()}
         places = {row: innermost_place(args[row].stack) for row in compiled if args[row].stack}
         for column, texts in (("said_text_id", said), ("source_text_id", places)):
             if any(texts.values()):
                 frame[column] = np.full(len(args), -1)
                 frame[column][list(texts)] = self.strings.add([text or None for text in texts.values()])
+        return {row: one for row, of_row in entries.items() if (one := message(of_row))}
 
-    def _add_messages(self, frame: Columns, args: list[Any], rows: np.ndarray) -> None:
-        """What collectives say of their message and group, as JSON."""
-        if len(rows):
-            frame["message_text_id"] = np.full(len(args), -1)
-            frame["message_text_id"][rows] = self.strings.add([_message(args[row]) for row in rows.tolist()])
+    def _add_messages(self, frame: Columns, said: dict[int, dict[str, Any]]) -> None:
+        """What collectives say of their message and group, by row, as JSON."""
+        if said:
+            frame["message_text_id"] = np.full(len(frame["name_id"]), -1)
+            texts = self.strings.add([collective_messages.message_text(one) for one in said.values()])
+            frame["message_text_id"][list(said)] = texts
 
     def _add_allocations(self, category: str, group: _Group) -> None:
         is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
@@ -231,6 +255,31 @@ class Collector:
                             ("event_record_correlation_id", "event_record_correlation_id")):  # fmt: skip
             frame[column] = _numbers(args, key)
         self._keep(self.synchronizations, frame)
+
+    def _add_counters(self, category: str, group: _Group) -> None:
+        of_event, names = _names(group.events)
+        columns = self.strings.numbers([column_of(name) or None for name in names])[of_event]
+        gpu = np.array([kineto_graphs.gpu_of(event.pid) for event in group.events], np.int64)
+        for code in np.unique(of_event[(columns < 0) | (gpu < 0)]).tolist():
+            if names[code] not in kineto_graphs.DERIVED:
+                self.left_out[names[code]] += int(((columns < 0) | (gpu < 0))[of_event == code].sum())
+        values = [event.args.value if event.args else None for event in group.events]
+        texts = [one if isinstance(one, (int, float, str)) else None for one in values]  # fractions are text here
+        value = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(float)
+        frame = group.columns | {"gpu_index": gpu, "column_id": columns, "value": value}
+        self._keep(self.counters, {name: one[(columns >= 0) & (gpu >= 0)] for name, one in frame.items()})
+
+    def _add_arrows(self, category: str, group: _Group) -> None:
+        frame = group.columns | {"number": _numbers(group.events, "id")}
+        self._keep(self.arrows, frame | {"is_start": np.array([event.ph == "s" for event in group.events], bool)})
+
+    def _add_nodes(self, category: str, group: _Group) -> None:
+        args, frame = self._arguments(group.events), dict(group.columns)
+        for column, key in (("correlation_id", "correlation"), ("graph_id", "graph_id"),
+                            ("graph_node_id", "graph_node_id")):  # fmt: skip
+            frame[column] = _numbers(args, key, 0)
+        _whole_node_ids(frame)
+        self._keep(self.nodes, frame)
 
     def _add_overheads(self, category: str, group: _Group) -> None:
         self._keep(self.overheads, self._named(group))
@@ -267,6 +316,26 @@ def _text(value: Any) -> str:
     if type(value) is str:
         return value
     return "" if value is None else str(value)
+
+
+def _whole_node_ids(frame: Columns) -> None:
+    """Numbers of graph nodes with that of their graph above them, as CUPTI makes them; some traces hold these apart."""
+    graph, node = frame["graph_id"], frame["graph_node_id"]
+    is_apart = (node > 0) & (node < 1 << 32) & (graph > 0) & (graph < 1 << 31)
+    frame["graph_node_id"] = np.where(is_apart, (graph << 32) | node, node)
+
+
+def _copy_names(events: list[Event], args: list[Any]) -> Names:
+    """Numbers and names of copies: ``Memcpy DtoH (Device -> Pinned)``, also where its parts are arguments."""
+    codes = Codes()
+    return codes.of([_copy_name(event.name, one) for event, one in zip(events, args)]), codes.texts()
+
+
+def _copy_name(name: Any, args: Any) -> Any:
+    if args.copy_kind is None:
+        return name
+    sides = [str(one or "unknown").replace("_", " ").capitalize() for one in (args.from_memory, args.to_memory)]
+    return f"{name} {args.copy_kind} ({' -> '.join(sides)})"
 
 
 def _said(args: Any) -> dict[str, Any]:
@@ -308,7 +377,7 @@ _GIVEN = attrgetter(
     "dims", "types", "strides", "concrete", "collective", "dtype", "in_count", "out_count", "group_size", "old_dims"
 )
 _SEPARATOR = b"\0"  # stands in no JSON
-_MESSAGE = ("Collective name", "dtype", "In msg nelems", "Out msg nelems", "Group size")
+_MESSAGE = collective_messages.KEYS[:5]
 _LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
 
 
@@ -337,32 +406,14 @@ def _compact_short(text: bytes) -> str:
 
 
 _COMMUNICATION = "record_param_comms"  # the operator around the launch of a collective
-_ELEMENT_BYTES = {
-    "Float": 4, "Int": 4, "UInt32": 4, "Half": 2, "BFloat16": 2, "Short": 2, "Double": 8, "Long": 8, "UInt64": 8,
-    "ComplexFloat": 8, "Byte": 1, "Char": 1, "Bool": 1, "Float8_e4m3fn": 1, "Float8_e5m2": 1,
-}  # fmt: skip
+_MESSAGE_KEYS = attrgetter("collective", "dtype", "in_count", "out_count", "group_size", "group_name", "group_label",
+                           "group_ranks", "first_rank", "rank_stride")  # fmt: skip
 
 
-def _message(args: Arguments) -> str:
-    """Bytes of a collective's message (the larger side), ranks of its group, and the group (`names.groups`), as a JSON
-    list; null where the event has none."""
-    counts = [value_of(count) for count in (args.in_count, args.out_count)]
-    known = [count for count in counts if type(count) is int and 0 <= count < 1 << 50]
-    width = _ELEMENT_BYTES.get(str(value_of(args.dtype)))
-    count = value_of(args.group_size)
-    size = count if type(count) is int and 0 < count < 1 << 31 else None
-    text = group_text(_text(args.group_label), _ranks(args, size), _text(args.group_name))
-    return json.dumps([max(known) * width if known and width else None, size, text])
-
-
-def _ranks(args: Arguments, size: int | None) -> list[int]:
-    """The ranks of a collective's group, by the first one and the stride where the list of all is cut short."""
-    listed = _text(args.group_ranks)
-    if "..." not in listed:
-        return [int(rank) for rank in re.findall(r"\d{1,9}", listed)]
-    first, stride = args.first_rank, args.rank_stride
-    is_regular = type(first) is int and type(stride) is int and first >= 0 and 0 < stride < 1 << 31
-    return list(range(first, first + stride * min(size or 0, 1 << 14), stride)) if is_regular else []
+def _message(args: Arguments) -> dict[str, Any]:
+    """What the arguments say of a collective, by the keys of `collective_messages`."""
+    values = zip(collective_messages.KEYS, _MESSAGE_KEYS(args))
+    return {key: value_of(value) if isinstance(value, Raw) else value for key, value in values}
 
 
 def _triple(value: Any) -> tuple[int, int, int]:

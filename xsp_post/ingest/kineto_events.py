@@ -66,6 +66,11 @@ class Arguments(Struct, gc=False):
     group_ranks: Any = field(default=None, name="Process Group Ranks")
     first_rank: Any = field(default=ABSENT, name="Global rank start")
     rank_stride: Any = field(default=ABSENT, name="Global rank stride")
+    original_stream: Any = ABSENT
+    copy_kind: Any = field(default=None, name="copy kind")
+    from_memory: Any = field(default=None, name="src kind")
+    to_memory: Any = field(default=None, name="dst kind")
+    value: Any = field(default=None, name="")  # of a counter
 
 
 class Event(Struct, gc=False):
@@ -73,6 +78,7 @@ class Event(Struct, gc=False):
 
     ph: Any = None
     cat: Any = None
+    id: Any = None
     name: Any = None
     pid: Any = None
     tid: Any = None

@@ -125,6 +125,7 @@ OVERHEAD_DTYPES = dtypes(TRACE_FRAMES["profiler_overhead"])
 FRAME_DTYPES = dtypes(TRACE_FRAMES["python_frames"])
 ALLOCATION_DTYPES = dtypes(TRACE_FRAMES["allocations"])
 GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES["gpu_samples"])
+GRAPH_EDGE_DTYPES = dtypes(TRACE_FRAMES["graph_edges"])
 
 
 def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
@@ -154,6 +155,7 @@ class Trace:
     launches: pd.DataFrame = field(default_factory=_no_rows("launches"))
     activities: pd.DataFrame = field(default_factory=_no_rows("activities", with_optional=True))
     graph_nodes: pd.DataFrame = field(default_factory=_no_rows("graph_nodes"))
+    graph_edges: pd.DataFrame = field(default_factory=_no_rows("graph_edges"))
     compiled_calls: pd.DataFrame = field(default_factory=_no_rows("compiled_calls"))
     compiled_modules: pd.DataFrame = field(default_factory=_no_rows("compiled_modules"))
     domains: pd.DataFrame = field(default_factory=_no_rows("domains"))

@@ -8,7 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.replay.edges import CALLS, EVENT_ORDER, WAITS
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
@@ -125,7 +125,11 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     )  # fmt: skip
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
-    orders = _orders(rows, edges[edges["kind"] == EVENT_ORDER], number)
+    keys = {
+        EVENT_ORDER: ["process_id", "correlation_id"],
+        GRAPH_ORDER: ["process_id", "graph_node_id", "launch_start_ns"],
+    }
+    orders = np.concatenate([_orders(rows[key], edges[edges["kind"] == kind], number) for kind, key in keys.items()])
     return Recording(
         calls, operations, np.array([one[0] for one in listed], np.int64),
         np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
@@ -174,7 +178,9 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
 
 def _operations(results: Results, capture_id: int, span: tuple[int, int] | None) -> tuple[pd.DataFrame, pd.Categorical]:
     """Kernels and other device operations of a capture that were launched in a span, and their names."""
-    kernels = _launched(results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id"]), capture_id, span)
+    kernels = _launched(
+        results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id", "graph_node_id"]), capture_id, span
+    )
     kernels = kernels.assign(kind=int(OperationKind.KERNEL), is_read=0)
     columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
     memory = _launched(results.frame("memory_operations", columns), capture_id, span)
@@ -187,12 +193,12 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     codes = {kind.name.lower(): int(kind) for kind in OperationKind}
     kind = memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64)
     memory = memory.drop(columns=["direction", "bytes"])
-    memory = memory.assign(kind=kind, layer_index=-1, kernel_id=-1, is_read=is_read.astype(np.int64))
+    memory = memory.assign(kind=kind, layer_index=-1, kernel_id=-1, is_read=is_read.astype(np.int64), graph_node_id=-1)
     parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
     names = [frame.pop("name") for frame in parts]
     rows = pd.concat(parts, ignore_index=True)
     whole = ["iteration_index", "layer_index", "process_id", "device_id", "stream_id", "launch_start_ns",
-             "launch_end_ns", "launch_thread_id", "start_ns", "end_ns", "kind"]  # fmt: skip
+             "launch_end_ns", "launch_thread_id", "graph_node_id", "start_ns", "end_ns", "kind"]  # fmt: skip
     filled = {name: pd.to_numeric(rows[name]).fillna(-1).astype(np.int64) for name in whole}
     beside = [covered_before(begin, end, filled[name].to_numpy()) for name in ("end_ns", "start_ns")]
     return rows.assign(**filled, migrated_ns=beside[0] - beside[1]), _numbered(names)
@@ -234,15 +240,16 @@ def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, int, int]]
 
 
 def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.ndarray:
-    """Pairs of operations that events order; those launched in another order than they are named are left out."""
+    """Pairs of operations that edges order; those launched in another order than they are named are left out. rows:
+    by what an edge names operations."""
     if not len(edges):
         return np.zeros((0, 2), np.int64)
-    keys = pd.MultiIndex.from_arrays([rows["process_id"], rows["correlation_id"]])
+    keys = pd.MultiIndex.from_frame(rows)
     first = pd.Series(number, index=keys)
     first = first[~first.index.duplicated()]
     ends = []
     for column in ("from_id", "to_id"):
-        asked = pd.MultiIndex.from_arrays([edges["process_id"], edges[column]])
+        asked = pd.MultiIndex.from_arrays([edges["process_id"], edges[column], edges["start_ns"]][: keys.nlevels])
         ends.append(first.reindex(asked).fillna(-1).to_numpy().astype(np.int64))
     pairs = np.stack(ends, axis=1)
     return np.unique(pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1])], axis=0)

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.trace import SyncKind, Trace
+from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
-from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT
+from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, GRAPH_ORDER, STREAM_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
@@ -35,7 +35,8 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
     trace, launch_id = tree.trace, tree.activities["launch_id"].to_numpy()
-    parts = [_host_waits(trace, launch_id), _event_orders(trace, launch_id), _unnamed_orders(trace, launch_id)]
+    kinds = (_host_waits, _event_orders, _unnamed_orders, _graph_orders)
+    parts = [one(trace, launch_id) for one in kinds]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
 
@@ -87,17 +88,8 @@ def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     before = launched.last_before(process, record_stream, start[record] if len(record) else record)
     after = launched.first_of_stream(process, stream, start[call] if len(call) else call)
     found = np.flatnonzero((before >= 0) & (after >= 0))
-    call = call[found]
-    names = trace.strings[launches["name_id"].to_numpy()[call]] if len(call) else np.zeros(0, object)
-    return _frame(trace, {
-        "kind": np.full(len(found), EVENT_ORDER, object),
-        "from_id": launched.ids(before[found]),
-        "to_id": launched.ids(after[found]),
-        "stream_id": stream[found].astype(float),
-        "call_name": names,
-        "start_ns": start[call],
-        "end_ns": launches["end_ns"].to_numpy()[call],
-    }, process[found], launches["thread_index"].to_numpy()[call])  # fmt: skip
+    ends = launched.ids(before[found]), launched.ids(after[found])
+    return _orders(trace, EVENT_ORDER, *ends, stream[found], call[found], process[found])
 
 
 def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
@@ -135,16 +127,37 @@ def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
         chosen[known[better]] = cause[better]
         is_sure[known] |= sure
     found = np.flatnonzero(chosen >= 0)
-    call = wait[found]
+    ends = launched.ids(chosen[found]), launched.ids(after[found])
+    return _orders(trace, EVENT_ORDER, *ends, launched.stream[after[found]], wait[found], process[wait[found]])
+
+
+def _graph_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    """Which kernels of a replay waited for one of another stream, by the edges of its graph."""
+    activities = trace.activities
+    nodes = activities[["process_index", "graph_node_id", "stream_id"]].assign(launch=launch_id)
+    nodes = nodes[(activities["kind"] == ActivityKind.KERNEL) & (launch_id >= 0) & (nodes["graph_node_id"] != 0)]
+    pairs = nodes.merge(trace.graph_edges, left_on=["process_index", "graph_node_id"],
+                        right_on=["process_index", "from_node_id"])  # fmt: skip
+    pairs = pairs.merge(nodes, left_on=["process_index", "launch", "to_node_id"],
+                        right_on=["process_index", "launch", "graph_node_id"], suffixes=("", "_after"))  # fmt: skip
+    pairs = pairs[pairs["stream_id"] != pairs["stream_id_after"]]
+    names = ("from_node_id", "to_node_id", "stream_id_after", "launch", "process_index")
+    before, after, stream, call, process = (pairs[name].to_numpy(np.int64) for name in names)
+    return _orders(trace, GRAPH_ORDER, before.astype(float), after.astype(float), stream, call, process)
+
+
+def _orders(
+    trace: Trace, kind: str, before: np.ndarray, after: np.ndarray, stream: np.ndarray, call: np.ndarray,
+    process: np.ndarray,
+) -> pd.DataFrame:  # fmt: skip
+    """Rows of orders: ids of the operations, the stream that waits, and the call (row of the launches)."""
+    launches = trace.launches
+    name = launches["name_id"].to_numpy()[call]
     return _frame(trace, {
-        "kind": np.full(len(found), EVENT_ORDER, object),
-        "from_id": launched.ids(chosen[found]),
-        "to_id": launched.ids(after[found]),
-        "stream_id": launched.stream[after[found]].astype(float),
-        "call_name": np.array([*names, ""], object)[codes[call]],
-        "start_ns": start[call],
-        "end_ns": launches["end_ns"].to_numpy()[call],
-    }, process[call], thread[call])  # fmt: skip
+        "kind": np.full(len(call), kind, object), "from_id": before, "to_id": after, "stream_id": stream.astype(float),
+        "call_name": trace.strings[name] if len(call) else np.zeros(0, object),
+        "start_ns": launches["start_ns"].to_numpy()[call], "end_ns": launches["end_ns"].to_numpy()[call],
+    }, process, launches["thread_index"].to_numpy()[call])  # fmt: skip
 
 
 def _records(trace: Trace, waits: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

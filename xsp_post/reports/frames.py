@@ -255,7 +255,6 @@ def gpu_course(results: Results, case: Case | None) -> pd.DataFrame:
     start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
     length = max(int(end[-1] - start[0]), 1)
     count = int(np.clip(length // max(float(np.median(end - start)), 1), 1, SAMPLE_BINS))
-    frame = frame.assign(dram_ratio=frame["dram_read_ratio"] + frame["dram_write_ratio"])
     columns = ["sm_active_ratio", "tensor_active_ratio", "dram_ratio", "gpc_clock_hz"]
     part = (end - start[0] - 1) * count // length
     means = frame[columns].groupby(part).mean().reindex(range(count))

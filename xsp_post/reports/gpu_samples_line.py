@@ -3,7 +3,7 @@
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_bytes_per_s, format_count, format_hz, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes_per_s, format_count, format_hz, format_ratio_percent, format_watts
 
 _PARTS = (
     ("sm_active_ratio", "SMs active"),
@@ -21,12 +21,14 @@ def gpu_samples_lines(results: Results, capture_id: int) -> list[str]:
 
 def _line(row: pd.Series) -> str:
     said = [f"{name} {format_ratio_percent(row[column])}" for column, name in _PARTS if row[column] == row[column]]
-    dram = row["dram_read_ratio"] + row["dram_write_ratio"]
+    dram = row["dram_ratio"]
     if dram == dram:
         rate = row["dram_bytes_per_s"]
         amount = f" ({format_bytes_per_s(rate)})" if rate == rate else ""
         said.append(f"DRAM {format_ratio_percent(dram)} of its peak{amount}")
     if row["gpc_clock_hz"] == row["gpc_clock_hz"]:
         said.append(format_hz(row["gpc_clock_hz"]))
+    if row["power_w"] == row["power_w"]:
+        said.append(format_watts(row["power_w"]))
     count = format_count(row["sample_count"])
     return f"GPU {int(row['gpu_index'])} while it worked, {count} samples: {', '.join(said)}" if said else ""

@@ -14,7 +14,7 @@ _BITS = {
     "c10::quint8": 8, "c10::qint32": 32, "c10::float8_e4m3fn": 8, "c10::float8_e5m2": 8, "c10::float8_e4m3fnuz": 8,
     "c10::float8_e5m2fnuz": 8, "c10::float8_e8m0fnu": 8, "float8_e4m3fn": 8, "float8_e5m2": 8,
     "c10::float4_e2m1fn_x2": 8, "fp16": 16, "bf16": 16, "fp32": 32, "fp64": 64, "fp8": 8, "fp4": 4, "i64": 64,
-    "i32": 32, "i8": 8, "u8": 8,
+    "i32": 32, "i8": 8, "u8": 8, "complexfloat": 64, "complexdouble": 128,
 }  # fmt: skip
 _FLOATING = {
     "double": "fp64", "float64": "fp64", "fp64": "fp64", "float": "fp32", "float32": "fp32", "fp32": "fp32",
@@ -27,7 +27,7 @@ _INTEGER = ("signed char", "char", "int8", "i8", "c10::qint8", "c10::quint8", "u
 
 def element_bytes(dtype: str) -> float | None:
     """Bytes of one element; None for a type that is not known."""
-    bits = _BITS.get(dtype.strip().lower())
+    bits = _BITS.get(dtype.strip().lower().removeprefix("torch."))
     return None if bits is None else bits / 8
 
 

@@ -303,13 +303,9 @@ def fused_triton(call: Signature) -> Amounts | None:
     return _whole(amounts.ELEMENTWISE, read, written, float(limit))
 
 
-_COLLECTIVE_TYPES = {"half": 2, "float": 4, "double": 8, "bfloat16": 2, "int": 4, "long": 8, "byte": 1, "char": 1,
-                     "bool": 1, "float8_e4m3fn": 1, "float8_e5m2": 1, "short": 2}  # fmt: skip
-
-
 def collective(call: Signature) -> Amounts | None:
     """What a collective reads and writes in the memory of its own GPU: the message in, the message out."""
-    size = _COLLECTIVE_TYPES.get(str(call.message.get("dtype", "")).lower())
+    size = element_bytes(str(call.message.get("dtype", "")))
     into, out = (call.message.get(f"{way} msg nelems") for way in ("In", "Out"))
     if size is None or type(into) is not int or type(out) is not int or min(into, out) < 0:
         return None

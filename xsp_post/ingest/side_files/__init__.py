@@ -18,7 +18,8 @@ import pandas as pd
 from xsp_post.arrays.texts import with_more
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
-from xsp_post.ingest.json_text import head, open_text
+from xsp_post.ingest import collective_messages
+from xsp_post.ingest.json_text import head, open_text, value_of
 from xsp_post.ingest.side_files import inductor
 from xsp_post.ingest.side_files.modules import place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
@@ -30,7 +31,7 @@ _MOST_PICKLED, _MOST_TEXT, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 128 << 20, 1_0
 # A file whose graphs ran must know their nodes: of those that it names so many must have run.
 _LEAST_SHARE = 0.9
 _NAMES = ("*annotation*.pkl", "*stacks*.json.gz", "dedicated_log_torch_trace_*.log*", "kernel_information.json")
-_REGION_KEYS = ("name", "str", "annotation", "module")
+_REGION_KEYS = ("name", "str", "annotation", "module", "module_fqn")
 
 
 class _Refused(Exception):
@@ -87,7 +88,12 @@ def _joined(trace: Trace, path: Path, rank: int) -> Trace:
     with path.open("rb") as raw:
         is_pickle = raw.read(1) == b"\x80" or path.suffix in (".pkl", ".pickle")
     if is_pickle:
-        return _with_texts(trace, path, "said_text_id", _annotations(path), rank)
+        said = _annotations(path)
+        told = {
+            key: collective_messages.message_text(one) for key, entries in said.items() if (one := message(entries))
+        }
+        named = {key: text for key, entries in said.items() if (text := said_text(entries))}
+        return _with_texts(trace, path, {"said_text_id": named, "message_text_id": told}, rank)
     if inductor.is_log(start):
         return _with_calls(trace, path, inductor.read_log(path))
     try:
@@ -100,23 +106,39 @@ def _joined(trace: Trace, path: Path, rank: int) -> Trace:
         raise _Refused(f"holds more than {_MOST_TEXT >> 20} MiB of text")
     if isinstance(value, dict) and value and all(isinstance(one, dict) for one in value.values()):
         return _with_calls(trace, path, inductor.read_kernel_information(path))
-    return _with_texts(trace, path, "source_text_id", _stacks(value), rank)
+    return _with_texts(trace, path, {"source_text_id": _stacks(value)}, rank)
 
 
-def _annotations(path: Path) -> dict[int, str]:
+def _annotations(path: Path) -> dict[int, list[dict[str, Any]]]:
     if path.stat().st_size > _MOST_PICKLED:
         raise _Refused(f"is larger than {_MOST_PICKLED >> 20} MiB")
     value = read_plain(path.read_bytes())
     if not isinstance(value, dict) or not all(type(key) is int for key in value):
         raise _Refused("holds no annotations by the number of a graph node")
-    return {key: text for key, entries in value.items() if (text := said_text(entries))}
+    return {key: said_entries(entries) for key, entries in value.items()}
 
 
-def said_text(entries: Any) -> str:
-    """Annotations of one kernel, the outer ones first → its regions, one a line, after its phase; '' none."""
-    regions, phase = [], ""
-    for entry in entries if isinstance(entries, list) else [entries]:
+def said_entries(said: Any) -> list[dict[str, Any]]:
+    """The annotations of one kernel, the outer ones first; among the arguments of an event they are JSON in one."""
+    entries: list[dict[str, Any]] = []
+    for entry in said if isinstance(said, list) else [said]:
         values = entry if isinstance(entry, dict) else {"name": entry}
+        inner = values.get("annotation")
+        listed = value_of(inner.encode()) if isinstance(inner, str) and inner.startswith("[{") else None
+        entries += [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else [values]
+    return entries
+
+
+def message(entries: list[dict[str, Any]]) -> dict[str, Any]:
+    """What `said_entries` say of a collective, the inner ones first; empty: of none."""
+    said = {key: value for values in entries for key, value in values.items()}
+    return said if collective_messages.NAME in said else {}
+
+
+def said_text(entries: list[dict[str, Any]]) -> str:
+    """`said_entries` → their regions, one a line, after the phase; '' none."""
+    regions, phase = [], ""
+    for values in entries:
         texts = (values.get(key) for key in _REGION_KEYS)
         regions += [one for one in texts if isinstance(one, str) and one.strip()][:1]
         phase = str(values.get("autograd_phase") or phase)
@@ -132,8 +154,8 @@ def _stacks(value: Any) -> dict[int, str]:
     return {key: place_text(parts[0], parts[1]) for key, parts in first.items() if len(parts) == 3}
 
 
-def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], rank: int) -> Trace:
-    """A text per activity, joined by graph node: its number alone, or below that of its graph."""
+def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank: int) -> Trace:
+    """By column a text per activity, joined by graph node: its number alone, or below that of its graph."""
     activities = trace.activities
     node, graph = (activities[name].to_numpy().astype(np.int64) for name in ("graph_node_id", "graph_id"))
     process = activities["process_index"].to_numpy()
@@ -144,7 +166,7 @@ def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], ra
         raise _Refused("no kernel of this recording has the number of a graph node")
     if len(np.unique(process[mine])) > 1:
         raise _Refused("several processes replay graphs, and its name states no rank")
-    known = np.array([key for key in texts if key < 1 << 63], np.int64)
+    known = np.array([key for key in {key: 0 for of in texts.values() for key in of} if 0 <= key < 1 << 63], np.int64)
     forms = [np.where(mine, one, 0) for one in (node, (graph << 32) | (node & 0xFFFFFFFF))]
     ids = max(forms, key=lambda one: int(np.isin(one, known).sum()))
     ran = np.unique(ids[mine])
@@ -154,21 +176,17 @@ def _with_texts(trace: Trace, path: Path, column: str, texts: dict[int, str], ra
         raise _Refused(f"none of its {len(known):,} graph nodes ran in this recording")
     if hit.mean() < _LEAST_SHARE:
         raise _Refused(f"it names {len(of_graphs):,} nodes of these graphs, of which {int(hit.sum()):,} ran")
-    used = of_graphs[hit]
-    position = np.searchsorted(np.sort(used), ids)
-    used = np.append(np.sort(used), 0)
-    found = mine & (used[position] == ids)
-    numbers, unique = pd.factorize(np.array([texts[one] for one in used[position[found]].tolist()], object))
-    values = np.full(len(node), -1, np.int32)
-    if column in activities:
-        values[:] = activities[column].to_numpy()
-    values[found] = len(trace.strings) + numbers
+    found, strings = mine & np.isin(ids, of_graphs[hit]), trace.strings
+    for column, of_node in texts.items():
+        number, unique = pd.factorize(pd.Series(np.where(found, ids, -1)).map(of_node).to_numpy(object))
+        values: Any = activities.get(column, -1)
+        activities = activities.assign(
+            **{column: np.where(found & (number >= 0), len(strings) + number, values).astype(np.int32)}
+        )
+        strings = with_more(strings, unique.tolist())
     said = f"{path.name}: {int(found.sum()):,} of {int(mine.sum()):,} in graphs"
     raised = finding("side-file-joined", count=int(found.sum()), example=said)
-    return replace(
-        trace, strings=with_more(trace.strings, unique.tolist()), activities=activities.assign(**{column: values}),
-        findings=[*trace.findings, raised],
-    )  # fmt: skip
+    return replace(trace, strings=strings, activities=activities, findings=[*trace.findings, raised])
 
 
 def _with_calls(trace: Trace, path: Path, graphs: list[list[inductor.Call]]) -> Trace:

@@ -8,7 +8,7 @@ from xsp_post.base.texts import Block, TextTable, read_blocks
 _SUFFIX_UNITS = {
     "_ns": "ns", "_bytes": "B", "_flop": "flop", "_flop_per_s": "flop/s", "_bytes_per_s": "B/s",
     "_flop_per_byte": "flop/B", "_inputs_per_s": "inputs/s", "_tokens_per_s": "tokens/s", "_hz": "Hz", "_ratio": "1",
-    "_count": "1",
+    "_count": "1", "_w": "W", "_celsius": "°C",
 }  # fmt: skip
 _DTYPES = {"int64", "int32", "int8", "int", "float64", "bool", "str"}
 

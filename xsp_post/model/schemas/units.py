@@ -101,6 +101,11 @@ def format_hz(value: Any) -> str:
     return _with_unit(value, "Hz")
 
 
+def format_watts(value: Any) -> str:
+    """Power: 512.3 → "512.3 W"."""
+    return _with_unit(value, "W")
+
+
 def format_inputs_per_s(value: Any) -> str:
     """Throughput of a model: 930.74 → "930.7 inputs/s"."""
     text = _scaled(value, ((1, ""),), 4, whole_at_base=False)
@@ -168,6 +173,7 @@ _BY_UNIT: dict[str, Callable[[Any], str]] = {
     "inputs/s": format_inputs_per_s,
     "tokens/s": format_tokens_per_s,
     "Hz": format_hz,
+    "W": format_watts,
 }
 
 

@@ -53,7 +53,7 @@ VIEWS = TextTable(lambda: read_views(Path(__file__).with_name("views.txt")))
 
 _SUFFIXES = (
     "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_tokens_per_s", "_ns", "_bytes", "_flop",
-    "_hz", "_ratio", "_count",
+    "_hz", "_ratio", "_count", "_w", "_celsius",
 )  # fmt: skip
 _UNITS = {"ns": "time", "1": "%"}
 _BOUNDS = {"ci_low_": " from (95 %)", "ci_high_": " to (95 %)"}

@@ -79,7 +79,7 @@ def _scope(tree: Tree, samples: pd.DataFrame, work: pd.DataFrame, scope: str, gp
     })  # fmt: skip
     values = {name: means(found, samples[name].to_numpy(float), count) for name in METRIC_COLUMNS}
     values["purity_ratio"] = _purity(found, count)
-    values["dram_bytes_per_s"] = (values["dram_read_ratio"] + values["dram_write_ratio"]) * _bandwidth(tree, gpu)
+    values["dram_bytes_per_s"] = values["dram_ratio"] * _bandwidth(tree, gpu)
     for name, value in values.items():
         frame[name] = np.where(sample_count >= LEAST_SAMPLES, value, np.nan)
     return frame[[name for name in column_names("gpu_samples") if name in frame]]

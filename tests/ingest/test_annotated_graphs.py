@@ -1,0 +1,159 @@
+"""Annotated CUDA graphs, by documentation: modules, source lines, edges, messages and counters of known truth."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from generators.annotated_graphs import FORMS, METRICS, Engine
+from generators.graph_traces import DEVICE, Recording
+
+from xsp_post.ingest.sources import load
+from xsp_post.model.trace import COPY_DIRECTIONS
+from xsp_post.pipeline import analyze
+
+
+def made(tmp_path, seed, form):
+    run = Engine(seed, form).write(tmp_path)
+    return run, analyze([run.trace])
+
+
+def ordered(analysis):
+    return analysis.frame("kernels").sort_values(["start_ns", "kernel_id"], ignore_index=True)
+
+
+def right_share(run, analysis):
+    """Share of the kernels' time that lies in the module that was captured around it, and in its layer."""
+    nodes = analysis.frame("nodes").set_index("node_id")
+    names, parent = nodes["name"].astype(str).to_dict(), nodes["parent_id"].to_dict()
+    kernels, right = ordered(analysis), []
+    for node, module in zip(kernels["node_id"], run.modules):
+        path = []
+        while node in names:
+            path.append(names[node])
+            node = parent[node]
+        right.append(module == "" or (path[0] == module and any(module.startswith(one) for one in path)))
+    weight = np.array(run.durations)
+    return float(weight[right].sum() / weight.sum())
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("seed", range(3))
+def test_time_lies_in_the_modules_that_were_captured(tmp_path, seed, form):
+    run, analysis = made(tmp_path, seed, form)
+    assert right_share(run, analysis) >= 0.95
+    kernels = ordered(analysis)
+    assert kernels["source_line"].astype(str).tolist() == run.places
+    assert kernels["stream_id"].tolist() == run.streams
+    layers = analysis.frame("layers")
+    repeated = layers[layers["layer_type"].astype(str).str.contains("*", regex=False)]
+    assert set(repeated.groupby("iteration_index").size()) == {run.layer_count}
+    balance = analysis.frame("balance").set_index(["question", "attribution"])["kernel_ns"]
+    assert balance["layer", "annotation"] >= 0.95 * balance["layer", "total"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_collectives_of_replays_say_their_message_and_group(tmp_path, form):
+    run, analysis = made(tmp_path, 4, form)
+    found = analysis.frame("collectives").sort_values("start_ns")
+    assert found["message_bytes"].tolist() == run.messages
+    assert set(found["group_size"]) == {Engine(4, form).ranks}
+    assert set(found["group_name"].astype(str)) == {"tp #3"}
+
+
+@pytest.mark.parametrize("form", ["spread", "lanes"])
+def test_edges_of_a_graph_are_read_and_order_the_replay(tmp_path, form):
+    run, analysis = made(tmp_path, 5, form)
+    edges = load(run.trace).trace.graph_edges
+    assert set(zip(edges["from_node_id"], edges["to_node_id"])) == run.edges
+    orders = analysis.frame("dependencies")
+    orders = orders[orders["kind"].astype(str) == "graph_order"]
+    stream = ordered(analysis).drop_duplicates("graph_node_id").set_index("graph_node_id")["stream_id"]
+    crossing = {(one, other) for one, other in run.edges if stream[one] != stream[other]}
+    assert set(zip(orders["from_id"], orders["to_id"])) == crossing
+    assert len(orders) % len(crossing) == 0 or len(orders) > len(crossing)
+    assert analysis.frame("replays")["error_ratio"].iloc[0] < 0.02
+
+
+def test_counters_of_the_gpu_are_samples_of_its_metrics(tmp_path):
+    _, analysis = made(tmp_path, 6, "spread")
+    rows = analysis.frame("gpu_samples")
+    whole = rows[rows["scope"].astype(str) == "capture"].iloc[0]
+    assert whole["gpu_index"] == DEVICE and whole["covered_ns"] == whole["busy_ns"]
+    said = (whole["sm_active_ratio"], whole["dram_ratio"], whole["gpc_clock_hz"], whole["power_w"])
+    assert said == pytest.approx([*(value / 100 for value in list(METRICS.values())[:2]), 1.5e9, 512])
+    findings = analysis.frame("findings").set_index("code")["example"].to_dict()
+    assert "kineto-categories-unknown" not in findings
+    assert "Counters" not in findings.get("kineto-rows-left-out", "") and "(%)" not in findings.get(
+        "kineto-rows-left-out", ""
+    )
+
+
+def test_a_counter_holds_until_its_next_sample_and_not_over_a_pause(tmp_path):
+    recording = Recording()
+    for _ in range(3):
+        recording.kernel("k", recording.call("cudaLaunchKernel"), 50)
+    for at, name, value in ((1000, "SM Active (%)", 10), (1010, "SM Active (%)", 30), (1020, "SM Active (%)", 50),
+                            (1200, "SM Active (%)", 70), (1005, "Power (W)", 300), (1015, "Power (W)", 400),
+                            (1025, "odd", 1), (1030, "Power (W)", "much")):  # fmt: skip
+        event = {"ph": "C", "name": name, "pid": f"GPU {DEVICE} Counters", "ts": at, "args": {"": value}}
+        recording.events.append(event)
+    trace = load(recording.write(tmp_path / "a.pt.trace.json.gz")).trace
+    samples = trace.gpu_samples().set_index("start_ns")
+    at = lambda column, us: samples[column].get(us * 1000)  # noqa: E731
+    assert [at("sm_active_ratio", us) for us in (1000, 1005, 1010, 1020, 1200)] == [0.1, 0.1, 0.3, 0.5, 0.7]
+    assert [at("power_w", us) for us in (1005, 1010, 1020)] == [300, 300, 400]
+    assert (samples["end_ns"] - samples.index <= 30_000).all()
+    assert np.isnan(at("power_w", 1200))
+    left_out = {one.code: one.example for one in trace.findings}["kineto-rows-left-out"]
+    assert "1 odd" in left_out and "Power" not in left_out
+
+
+def test_a_stream_waits_for_the_event_that_torch_names(tmp_path):
+    recording = Recording()
+    first = recording.call("cudaLaunchKernel")
+    recording.kernel("produce", first, 30, stream=7)
+    record = recording.call("cudaEventRecord")
+    wait = recording.call("cudaStreamWaitEvent")
+    recording.add("cuda_sync", "Stream Wait Event", recording.at, recording.at + 1, pid=DEVICE, stream=9,
+                  cuda_sync_kind="Stream Wait Event", correlation=wait, device=DEVICE, context=1, wait_on_stream=-1,
+                  wait_on_cuda_event_id=4, wait_on_cuda_event_record_corr_id=record)  # fmt: skip
+    second = recording.call("cudaLaunchKernel")
+    recording.kernel("consume", second, 30, stream=9)
+    orders = analyze([recording.write(tmp_path / "a.pt.trace.json.gz")]).frame("dependencies")
+    orders = orders[orders["kind"].astype(str) == "event_order"]
+    assert orders[["from_id", "to_id"]].to_numpy().tolist() == [[first, second]]
+
+
+def test_a_copy_says_its_direction_in_its_arguments(tmp_path):
+    recording = Recording()
+    for kind, sides in (
+        ("HtoD", ("pinned", "device")),
+        ("DtoH", ("device", "pageable")),
+        ("DtoD", ("device", "device_static")),
+    ):
+        event = recording.kernel("Memcpy", recording.call("cudaMemcpyAsync"), bytes=64)
+        event["cat"] = "gpu_memcpy"
+        event["args"] |= {"copy kind": kind, "src kind": sides[0], "dst kind": sides[1]}
+    trace = load(recording.write(tmp_path / "a.pt.trace.json.gz")).trace
+    assert [COPY_DIRECTIONS[one] for one in trace.activities["copy_kind"]] == [
+        "host to device", "device to host", "device to device",
+    ]  # fmt: skip
+    assert trace.strings[trace.activities["name_id"].iloc[0]] == "Memcpy HtoD (Pinned -> Device)"
+
+
+@pytest.mark.parametrize("change", [
+    {"id": 1 << 70}, {"id": "x"}, {"pid": None}, {"tid": [1]}, {"ts": "x"}, {"id": -(1 << 41)}, {"id": (1 << 40) + 1},
+])  # fmt: skip
+def test_arrows_and_counters_of_odd_values_end_in_no_traceback(tmp_path, change):
+    run = Engine(1, "spread").write(tmp_path)
+    document = json.loads(gzip.decompress(run.trace.read_bytes()))
+    for event in document["traceEvents"][::3]:
+        if event["ph"] in "sfC":
+            event |= change
+    run.trace.write_bytes(gzip.compress(json.dumps(document).encode()))
+    trace = load(run.trace).trace
+    assert set(zip(trace.graph_edges["from_node_id"], trace.graph_edges["to_node_id"])) <= run.edges
+    trace.gpu_samples()
