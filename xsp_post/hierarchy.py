@@ -130,7 +130,8 @@ def _summed_up(draft: Draft) -> Tree:
     placed = with_columns(draft.activities, {"layer_node_id": home, "layer_attribution": way, "gpu_index": gpu})
     layers_found, raised = layer_evidence(numbered, placed, names)
     ranks = rank_frame(trace, gpu)
-    nodes, activities = remainders_per_rank(under_their_step(numbered, names), placed, names, ranks)
+    moved = under_their_step(numbered, names) if draft.options.infer else numbered
+    nodes, activities = remainders_per_rank(moved, placed, names, ranks)
     nodes["path_id"] = paths_per_rank(nodes, ranks)
     keys = number_layers(nodes, activities, names)
     on_disk.release()  # the pieces between what stays: the roll-up makes whole columns

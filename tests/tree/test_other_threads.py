@@ -12,6 +12,7 @@ from recorded import tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
 from xsp_post.tree import other_threads
 
 
@@ -58,6 +59,38 @@ def test_backward_ranges_hang_below_the_phase_that_covers_them(tmp_path):
     texts = tree.names.folded_names[nodes["folded_id"].to_numpy()]
     assert texts[nodes["parent_id"].to_numpy()[engine]].tolist() == ["backward", "backward"]
     assert nodes["kernel_ns"].to_numpy()[named(tree, "backward")].tolist() == [30, 30]
+
+
+@examples(20)
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 9), st.integers(1, 10)), min_size=20, max_size=60))
+def test_nothing_inferred_leaves_the_nesting_in_time(tmp_path_factory, drawn):
+    """Ranges named by growing numbers on three threads, a long one around those of the first: nothing of another thread
+    moves below it, however little those ranges hold."""
+    builder, place, expected = ExportBuilder(), {0: 0, 1: 0, 2: 0}, {}
+    builder.thread(0).range("0", 0, 1_000_000)
+    for number, (thread, gap, length) in enumerate(drawn, 1):
+        begin = place[thread] + gap + 1
+        place[thread] = begin + length + 2
+        builder.thread(thread).range(str(2 * number), begin, begin + length + 1)
+        builder.range(str(2 * number + 1), begin, begin + length)
+        expected |= {2 * number: 0 if thread == 0 else -1, 2 * number + 1: 2 * number}
+    path = builder.write(tmp_path_factory.mktemp("nesting") / "a.sqlite")
+    tree = build_tree(load(path).trace, Options(infer=False))
+    texts = np.r_[-1, tree.strings[tree.nodes["name_id"].to_numpy()[1:]].astype(int)]
+    above = texts[tree.nodes["parent_id"].to_numpy()]
+    assert {k: v for k, v in zip(texts.tolist()[1:], above.tolist()[1:]) if k} == expected
+
+
+def test_ranges_with_a_number_of_their_own_are_of_one_kind(tmp_path):
+    """150 outermost ranges, each with a text of its own and under one percent of the work, are executions."""
+    builder = ExportBuilder()
+    for number in range(150):
+        t = 1000 * number
+        builder.range(f"solve {number * 7919 % 150}", t, t + 900)
+        for k in range(20):
+            builder.kernel(f"k{k}", launch=(t + 10 * k, t + 10 * k + 5), run=(t + 10 * k + 6, t + 10 * k + 9))
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    assert len(tree.iterations) == 150
 
 
 def test_resnet_training_steps_hold_all_their_device_time(captures):

@@ -245,8 +245,9 @@ class _Finder:
     ) -> Candidate:  # fmt: skip
         """A candidate of one execution per span; ns, count, series and prior of each."""
         if ns.any():  # a range without work is none beside others that hold it, nor is a kind with next to none
-            of_kind = rollup.sums_per_node(series, ns, int(series.max()) + 1)[series]
-            keep = (ns > 0) & (of_kind >= (1 - self.constants.holds_ratio) ** 2 * ns.sum())
+            called = self._called[spans]
+            of_kind = rollup.sums_per_node(called, ns, int(called.max()) + 1)[called]
+            keep = (ns > 0) & (of_kind >= (1 - self.constants.holds_ratio) ** 2 * of_kind.max())
             spans, ns, count, series = spans[keep], ns[keep], count[keep], series[keep]
             prior = prior[keep] if isinstance(prior, np.ndarray) else prior
         table = self._series(ns, count, series, prior)
