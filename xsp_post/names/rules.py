@@ -74,7 +74,7 @@ def _step(dialect: step_texts.Dialect) -> _Fill:
     """Steps of serving and benchmark programs that say what they are (`step_texts`)."""
 
     def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
-        found = step_texts.read_steps(texts, dialect)
+        found = step_texts.read_steps(texts, dialect, ())
         heads.put(rows, dialect="step", role="iteration",
                   folded_name=found.folded_name, base_name=found.folded_name, phase=Words.of(found.kind.tolist()),
                   is_backward=found.kind == "backward")  # fmt: skip

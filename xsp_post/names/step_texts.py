@@ -4,6 +4,7 @@ A size counts requests, tokens or products of them over all requests of a step: 
 attend to k keys. What a text does not say is −1. A kind is what the counts of both parts say, else the text's word.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,7 @@ SIZES = {
     "requests": "batch_size", "tokens": "token_count", "keys": "key_count", "squares": "query_square_count",
     "products": "query_key_count", "longest": "longest_key_count", "bucket": "graph_bucket_count",
 }  # fmt: skip
+_OF_KIND = ("requests", "tokens")
 PREFILL, DECODE, MIXED, VERIFY, IDLE = "prefill", "decode", "mixed", "verify", "idle"
 _NUMBER = r"(?P<n>\d{1,15})"
 OWN, ANY = "xsp", "any"
@@ -76,16 +78,18 @@ def _dialect(block: Block) -> Dialect:
     return Dialect(block.name, one["like"], one.get("text", ""), (fold, kept), mode, tuple(sizes))
 
 
-def read_steps(array: pa.Array, dialect: Dialect) -> Steps:
-    """What texts say that are all of one dialect."""
-    known = {(part, size): np.full(len(array), -1, np.int64) for part in ("", "c", "g") for size in SIZES}
+def read_steps(array: pa.Array, dialect: Dialect, sizes: Collection[str] = SIZES) -> Steps:
+    """What texts say that are all of one dialect; of ``sizes`` those that the kind needs, at least."""
+    asked = {*sizes, *_OF_KIND}
+    known = {(part, size): np.full(len(array), -1, np.int64) for part in ("", "c", "g") for size in asked}
     for part, size, pattern in dialect.sizes:
-        values = known[part, size]
-        values[:] = np.where(values >= 0, values, numbers(groups(array, pattern)["n"]))
+        if size in asked:
+            values = known[part, size]
+            values[:] = np.where(values >= 0, values, numbers(groups(array, pattern)["n"]))
     kind = _kinds(array, dialect, known)
     _one_token_each(known, kind)
     folded = pc.replace_substring_regex(array, *dialect.fold) if dialect.fold[0] else array
-    return Steps(one_chunk(folded), kind, {column: _whole(known, size, kind) for size, column in SIZES.items()})
+    return Steps(one_chunk(folded), kind, {SIZES[size]: _whole(known, size, kind) for size in sizes})
 
 
 def _one_token_each(known: dict[tuple[str, str], np.ndarray], kind: np.ndarray) -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import families
-from xsp_post.names.step_texts import SIZES, step_sizes
+from xsp_post.names.step_texts import SIZES, kind_of_word, step_sizes
 from xsp_post.tree.kinds import FORWARD, PASS, STEP
 from xsp_post.tree.step_grids import by_order, tokens_by_grid
 from xsp_post.tree.twin_segments import replays_of
@@ -20,6 +20,7 @@ _MOST_KINDS = 6
 def sizes_of_steps(tree: Tree, kind: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
     """The kinds of executions, and columns of iterations: sizes of steps, int64, −1 unknown; ``size_source``: text
     (its own), around, inside, grids, order, or '' for none."""
+    kind = kind.copy()
     model = tree.iterations["node_id"].to_numpy()
     own = step_sizes(_texts(tree, model))
     known = np.max([own[column] for column in SIZES.values()], axis=0, initial=-1) > 0
@@ -30,8 +31,8 @@ def sizes_of_steps(tree: Tree, kind: np.ndarray) -> tuple[np.ndarray, dict[str, 
     for _ in range(_ABOVE if len(model) else 0):
         above = np.where(above > 0, parent[np.maximum(above, 0)], -1)
         times = np.bincount(np.maximum(above, 0), minlength=len(parent))[np.maximum(above, 0)]
-        _fill(own, source, "around", np.where((above > 0) & is_step[above] & (times == 1), above, -1), tree)
-    _fill(own, source, "inside", _only_step_inside(tree, model, is_step), tree)
+        _fill(own, source, "around", np.where((above > 0) & is_step[above] & (times == 1), above, -1), tree, kind)
+    _fill(own, source, "inside", _only_step_inside(tree, model, is_step), tree, kind)
     return _without_texts(tree, kind, own, source), {**own, "size_source": source}
 
 
@@ -76,8 +77,10 @@ def _only_step_inside(tree: Tree, model: np.ndarray, is_step: np.ndarray) -> np.
     return np.where(single, found, -1)
 
 
-def _fill(own: dict[str, np.ndarray], source: np.ndarray, word: str, nodes: np.ndarray, tree: Tree) -> None:
-    """Sizes that are still unknown, from the texts of these nodes (−1 none)."""
+def _fill(
+    own: dict[str, np.ndarray], source: np.ndarray, word: str, nodes: np.ndarray, tree: Tree, kind: np.ndarray
+) -> None:
+    """Sizes and kinds that are still unknown, from the texts of these nodes (−1 none)."""
     rows = np.flatnonzero(nodes >= 0)
     if not len(rows):
         return
@@ -88,6 +91,9 @@ def _fill(own: dict[str, np.ndarray], source: np.ndarray, word: str, nodes: np.n
         own[column][rows[missing]] = values[missing]
         fresh |= missing
     at = rows[fresh]
+    said = tree.names.node_text("phase", nodes[at]).astype(object)
+    is_open = np.isin(kind[at], (STEP, FORWARD, PASS)) & np.isin(said, [*kind_of_word().values()])
+    kind[at[is_open]] = said[is_open]
     source[at] = np.where(source[at] == "", word, source[at] + f", {word}")
 
 

@@ -26,6 +26,7 @@ from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.names import range_text
 from xsp_post.workload.models import Built, Parts
 from xsp_post.workload.ranges import AnnotationSink, ClockSink, LayerRanges, NvtxSink, Sink
+from xsp_post.workload.step_range import heard_by
 
 SPANS_VERSION = 1  # of spans.json: 1 first version (xsp-post 0.1.0)
 
@@ -68,12 +69,14 @@ class Recorder:
                 for texts in prepared[settling_count - inside :]:
                     self._once(texts)
         finally:
+            heard_by.clear()
             if self._layers is not None:
                 self._layers.remove()
             self._built.parts.begin, self._built.parts.end = Parts.begin, Parts.end
 
     def _listen(self) -> None:
-        """Below level M: hooks on the layers, and ranges around the parts of a training step."""
+        """Steps that the program marks; below level M hooks on the layers, and the parts of a training step."""
+        heard_by.append(self._sink)
         if self._layers is not None:
             self._layers.attach()
         if self.recording.level != RUN_MODEL:

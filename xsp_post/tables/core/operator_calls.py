@@ -153,7 +153,7 @@ def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration
 
 def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], np.ndarray]:
     """The serving steps, and per node the one around it; the only one there is, is around everything."""
-    found = read_steps(names)
+    found = read_steps(names) if any(map(takes_step, names)) else []
     steps = [one for one in found if one is not None]
     of_name = np.full(len(names) + 1, -1, np.int64)
     of_name[[row for row, one in enumerate(found) if one is not None]] = np.arange(len(steps))
