@@ -7,11 +7,14 @@ import pytest
 from generators import serving as engine
 from generators.serving import serving
 from helpers import frame_of
+from typer.testing import CliRunner
 
 import xsp_post
 from xsp_post.base.errors import UsageError
+from xsp_post.cli import app
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES
 from xsp_post.tables.analyses.step_outliers import step_outliers
 from xsp_post.tables.analyses.steps import kinds_of_steps
@@ -111,11 +114,17 @@ def test_kernels_count_for_the_step_of_their_own_capture_and_overlap_for_none():
     assert first.step_ns.tolist() == [150, 100, 100] and second.step_ns.tolist() == [100, 100, 100]
 
 
-def test_the_tree_names_each_kind(tmp_path):
-    profile = loaded(tmp_path, serving(7, 120, noise=0.0))
-    said = profile["captures"]["execution_evidence"][0]
-    for kind, count in profile["steps"].set_index("kind")["step_count"].items():
-        assert f"{kind} ×{count} (p50 " in said
+@pytest.mark.parametrize("command", ["why", "tree"])
+def test_first_screens_have_a_line_a_kind_with_percentiles_and_the_slowest_step(tmp_path, command):
+    path = serving(1, 300, noise=0.01, outliers=8).write(tmp_path / "engine.json")
+    screen = CliRunner().invoke(app, [command, str(path)]).output
+    profile = xsp_post.load(path)
+    for row in profile["steps"].to_dict("records"):
+        low, high, highest = (format_ns(row[f"{name}_step_ns"]) for name in ("median", "p90", "p99"))
+        assert f"  {row['kind']} ×{row['step_count']}: p50 {low}, p90 {high}, p99 {highest}; " in screen
+    first = profile["step_outliers"].iloc[0]
+    assert f"  8 slow, {format_ns(profile['step_outliers']['lost_ns'].sum())} lost; " in screen
+    assert f"most by {first['kind']} {first['iteration_index']}: {format_ns(first['lost_ns'])}" in screen
 
 
 def test_no_long_context_is_a_warm_up(tmp_path):

@@ -4,13 +4,15 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from xsp_post.base.sentences import SENTENCES
+from xsp_post.base.sentences import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case
 from xsp_post.reports.pick import deepest_capture, of_capture
 
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500
+_MOST_LINES = 4
 _TERMS = {"fixed_ns": "", "per_token_ns": "token_count", "per_key_ns": "key_count", "per_pair_ns": "query_key_count"}
 _KEYS = ["process_id", "kind"]
 
@@ -57,3 +59,28 @@ def slow_steps(results: Results, case: Case | None) -> pd.DataFrame:
     slow["cause"] = [SENTENCES.get(f"cause.{cause}", cause) for cause in slow["cause"].astype(str)]
     ends = slow[["end_ns"]].max(axis=1).clip(lower=slow["start_ns"] + slow["latency_ns"])
     return slow.assign(from_ns=slow["start_ns"], to_ns=ends).sort_values("lost_ns", ascending=False, kind="stable")
+
+
+def step_lines(results: Results) -> tuple[str, ...]:
+    """For first screens: each kind of step with its percentiles, most time first, and which steps were slow."""
+    steps = frame_or_empty(results, "steps")
+    steps = steps[steps["kind"].astype(str).isin(KINDS) & (steps["step_count"] > 1) & (steps["median_batch_size"] > 0)]
+    if not len(steps):
+        return ()
+    steps = steps.assign(whole=steps["step_count"] * steps["median_step_ns"]).nlargest(_MOST_LINES, "whole")
+    lines = []
+    for row in steps.to_dict("records"):
+        low, high, highest = (format_ns(row[f"{name}_step_ns"]) for name in ("median", "p90", "p99"))
+        rate = row["throughput_tokens_per_s"]
+        said = sentence("steps.rate", rate=f"{rate:,.0f}") if rate > 0 else ""
+        count = f"{row['step_count']:,}"
+        lines.append(
+            sentence("steps.kind", kind=row["kind"], count=count, low=low, high=high, highest=highest, rate=said)
+        )
+    slow = slow_steps(results, None)
+    if len(slow):
+        first, lost = slow.iloc[0], format_ns(slow["lost_ns"].sum())
+        cause = f", {first['cause']}" if first["cause"] else ""
+        slots = {"kind": first["kind"], "step": first["iteration_index"], "time": format_ns(first["lost_ns"])}
+        lines.append(sentence("steps.slow", count=len(slow), lost=lost, cause=cause, **slots))
+    return (sentence("steps.title"), *(f"  {line}" for line in lines))

@@ -18,6 +18,7 @@ from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_p
 from xsp_post.replay.experiment import KERNELS
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
+from xsp_post.reports.serving import step_lines
 from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.text import cut_alike
 from xsp_post.reports.verdict import (
@@ -59,6 +60,7 @@ class Why:
     capture_name: str = ""  # of several captures that are no job, the one that all this is of
     coverage_note: str = ""  # device time that the verdict leaves out, or that no launch is known of; "" none
     late_rank: str = ""  # the short form of ``ranks``
+    steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -76,6 +78,7 @@ def why(results: Results, *, layer: str = "") -> Why:
         limit, causes, advice, limit_data(results, limit), path, latency_note(results, limit), lead_in,
         part_text(results), replay_note(results), none, ranks_line(results),
         own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
+        step_lines(results),
     )  # fmt: skip
 
 
@@ -175,6 +178,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if not limit.window_ns:
         return
     print_gains(console, limit, said.verdict["window"])
+    _print_steps(console, said)
     for line in filter(None, (said.latency, said.coverage_note, "" if verbose else said.late_rank)):
         say(console, shown(line, 400))
     if verbose:
@@ -227,6 +231,12 @@ def print_first(console: Console, said: Why) -> None:
     one_line(console, " ".join((sentence("bar.short"), bars)))
     for number, one in enumerate(said.advice[:_FEW], 1):
         one_line(console, f"  {number}. {bound_text(one)}: {shown(one.what, 300)}")
+    _print_steps(console, said)
+
+
+def _print_steps(console: Console, said: Why) -> None:
+    for number, line in enumerate(said.steps):
+        one_line(console, Text(shown(line, 300), style="" if number else "bold"))
 
 
 def print_gains(console: Console, limit: Limit, window: str) -> None:
@@ -287,6 +297,6 @@ def json_of(said: Why) -> dict[str, Any]:
         "part": said.part or None, "verdict": said.verdict, "critical_path": said.critical_path or None,
         "replay_note": said.replay_note or None, "lead_in": said.lead_in or None,
         "coverage_note": said.coverage_note or None, "ranks": said.ranks or None,
-        "capture": said.capture_name or None, "no_advice": said.no_advice or None,
+        "capture": said.capture_name or None, "no_advice": said.no_advice or None, "steps": list(said.steps),
         "causes": [asdict(row) for row in said.causes], "advice": [asdict(one) for one in said.advice],
     }  # fmt: skip

@@ -8,7 +8,6 @@ from xsp_post.model.confidence import confidence_words
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.tree.executions import CYCLES, REPLAYS, SEQUENCE, TRAINING, Candidate
-from xsp_post.tree.steps import by_kind
 from xsp_post.tree.structure.constants import DEFAULTS
 from xsp_post.tree.structure.score import are_alike, cost_ratio
 
@@ -107,7 +106,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
     own = _in_their_rows(tree) if has_device else share
     meanwhile = "" if own == share else f", {share} with what other ranges launched meanwhile"
-    said = f"model executions: {', '.join(parts)}{by_kind(tree.iterations)}, {own} of {of_what} ({rules}){meanwhile}"
+    said = f"model executions: {', '.join(parts)}, {own} of {of_what} ({rules}){meanwhile}"
     return said + _other(others) + _without_launch(tree)
 
 

@@ -4,7 +4,6 @@ that of the one step around it or inside it; and the host's gap before it."""
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import families
 from xsp_post.names.step_texts import SIZES, kind_of_word, step_sizes
@@ -14,7 +13,6 @@ from xsp_post.tree.twin_segments import replays_of
 
 # Of how many ranges above a model execution the text may say its sizes.
 _ABOVE = 3
-_MOST_KINDS = 6
 
 
 def sizes_of_steps(tree: Tree, kind: np.ndarray) -> tuple[np.ndarray, dict[str, np.ndarray]]:
@@ -115,13 +113,3 @@ def host_gaps(frame: pd.DataFrame) -> np.ndarray:
     same = process[here] == process[following]
     gap[following[same]] = np.maximum(start[following] - end[here], 0)[same]
     return gap
-
-
-def by_kind(frame: pd.DataFrame) -> str:
-    """``: decode ×558 (p50 1.27 ms), prefill ×178 (p50 5.20 ms)`` of steps that name their sizes; '' of others."""
-    rows = frame[(frame["size_source"] != "") & ~frame["is_warmup"]]
-    if len(rows) < 2:
-        return ""
-    latency = rows.groupby("kind")["latency_ns"]
-    parts = [(len(one), f"{kind} ×{len(one):,} (p50 {format_ns(one.median())})") for kind, one in latency]
-    return ": " + ", ".join(text for _, text in sorted(parts, reverse=True)[:_MOST_KINDS])
