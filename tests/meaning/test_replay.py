@@ -94,8 +94,10 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
     ("name", "codes", "torch"),
     [
         ("nsys/fsdp_2gpu_h100.sqlite",
-         ["fuse-elementwise", "cuda-graphs", "late-rank", "overlap-collectives"], True),  # kernels limit
-        ("nsys/cloverleaf_a100.sqlite", ["overlap-copies"], False),
+         ["fuse-elementwise", "remove-synchronization", "cuda-graphs", "late-rank", "overlap-collectives"],
+         True),  # kernels limit; the host waits 33 times in copies, and launches late after them
+        # 1,312 times cudaDeviceSynchronize, mostly after kernels of a few µs
+        ("nsys/cloverleaf_a100.sqlite", ["remove-synchronization", "overlap-copies"], False),
         ("nsys/transformer_2.7b_a100_nvtx.sqlite",
          ["tensor-cores", "fuse-elementwise", "fuse-attention", "copy-once"], True),
         ("kineto/timesformer_h100.pt.trace.json.gz",
@@ -127,4 +129,5 @@ def test_a_graph_does_not_spare_the_loading_of_code(captures):
     prediction = what_if(results, ["launch=graph"])
     saved = prediction.latency.measured_ns - prediction.latency.predicted_ns
     assert 5e6 < saved < 16e6  # 128 ms of first launches, 349 ms before the first device work stay
-    assert prediction.effects[0].left_out.startswith("18 first launches")
+    # 19 without the three that stand alone between two calls that are no launches: no graph holds one launch
+    assert prediction.effects[0].left_out.startswith("16 first launches")

@@ -32,6 +32,21 @@ def around(intervals: list[Interval], thread: int, begin: int, end: int) -> int:
     return -min(found)[1] if found else -1
 
 
+def loads_code(tree: Tree) -> set[int]:
+    """Launches that were the first of their kernel, and took 100 µs and ten times the usual."""
+    launches, work = tree.trace.launches, tree.activities
+    taken = {
+        int(launch): (int(launches["start_ns"].iloc[launch]), int(launches["end_ns"].iloc[launch]), int(name))
+        for launch, name in zip(work["launch_id"], work["name_id"])
+    }
+    usual = sorted(end - start for start, end, _ in taken.values())[(len(taken) - 1) // 2]
+    first: dict[int, int] = {}
+    for launch in sorted(taken, key=lambda one: taken[one][0]):
+        first.setdefault(taken[launch][2], launch)
+    lengths = {launch: taken[launch][1] - taken[launch][0] for launch in first.values()}
+    return {launch for launch, length in lengths.items() if length > max(100 * US, 10 * usual)}
+
+
 def plain(tree: Tree) -> list[tuple]:
     """Device, start, end, cause, call, node and execution of every piece; alike neighbours of one gap are one."""
     launches, nodes, work = tree.trace.launches, tree.nodes, tree.activities
@@ -44,6 +59,7 @@ def plain(tree: Tree) -> list[tuple]:
     text = [str(tree.strings[name]).split("_v")[0] for name in launches["name_id"]]
     edges = sorted({time for _, s, e, _ in (*calls, *ranges) for time in (s, e)})
     gaps, result = find_gaps(tree), []
+    first_launches = loads_code(tree)
     runs = list(zip(*(times.tolist() for times in gaps.runs)))
     run_edges = sorted({time for run in runs for time in run})
 
@@ -82,13 +98,15 @@ def plain(tree: Tree) -> list[tuple]:
                     other = states(calls[before][0], *piece[:2])
                     if any(one[2] != int(Cause.HOST_CODE) or one[3:] != ("", -1) for one in other):
                         said = other
+                if following >= 0 and launch in first_launches and piece[0] >= calls[launch][1]:
+                    first = int(Cause.FIRST_LAUNCH)
+                    said = [(*o[:2], first if o[2] == int(Cause.LAUNCH_CALL) else o[2], *o[3:]) for o in said]
                 pieces += [(*one, run) for one in said]
             if high > middle:
                 differs = work["stream_id"].iloc[following] != work["stream_id"].iloc[max(previous, 0)]
-                queued = (previous >= 0 and differs and returned <= begin) or (
-                    high - max(middle, returned) > LATENCY_LIMIT_NS
-                )
+                queued = previous >= 0 and differs and returned <= begin
                 cause = Cause.QUEUED if queued else Cause.LAUNCH_LATENCY
+                cause = cause if high - middle <= LATENCY_LIMIT_NS else Cause.NOT_RECORDED
                 pieces.append((middle, high, int(cause), text[launch], int(work["node_id"].iloc[following]), run))
         result += [(int(device), *piece) for piece in joined(pieces)]
     return result
@@ -97,22 +115,19 @@ def plain(tree: Tree) -> list[tuple]:
 def joined(pieces: list[tuple]) -> list[tuple]:
     done: list[tuple] = []
     for piece in pieces:
-        if done and done[-1][2:] == piece[2:] and not is_long_queue(done[-1], piece):
+        if done and done[-1][2:] == piece[2:]:
             done[-1] = (done[-1][0], *piece[1:])
         else:
             done.append(piece)
     return [tuple(int(v) if not isinstance(v, str) else v for v in one) for one in done]
 
 
-def is_long_queue(*pieces: tuple) -> bool:
-    """What is queued for long has another detail."""
-    return len({p[2] == int(Cause.QUEUED) and p[1] - p[0] > LATENCY_LIMIT_NS for p in pieces}) > 1
-
-
 @examples(25)
 @given(
     kernels=st.lists(
-        st.tuples(st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2)),
+        st.tuples(
+            st.integers(0, 400), st.integers(0, 60), st.integers(1, 90), st.integers(0, 2), st.sampled_from([3, 3, 150])
+        ),
         min_size=1,
         max_size=9,
     ),
@@ -127,10 +142,10 @@ def is_long_queue(*pieces: tuple) -> bool:
 )
 def test_pieces_are_those_of_a_plain_reading(tmp_path_factory, kernels, calls, ranges, at_once):
     builder = ExportBuilder().process(100)
-    for launch, wait, length, thread in kernels:
-        run = launch + 3 + wait * 5
+    for launch, wait, length, thread, took in {(one[0], one[3]): one for one in kernels}.values():
+        run = launch + took + wait * 5
         builder.thread(100 + thread).kernel(
-            f"k{length % 3}", launch=(launch * US, (launch + 3) * US), run=(run * US, (run + length) * US),
+            f"k{length % 3}", launch=(launch * US, (launch + took) * US), run=(run * US, (run + length) * US),
             stream=7 + length % 2,
         )  # fmt: skip
     for at, length, name, thread in {(at, thread): (at, n, name, thread) for at, n, name, thread in calls}.values():

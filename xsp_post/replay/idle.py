@@ -98,7 +98,7 @@ class IdleBlocks:
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
             pieces["layer_node_id"] = _layers(tree, pieces)
-            pieces["detail_id"] = _details(tree, pieces, first_launches)
+            pieces["cause"], pieces["detail_id"] = _details(tree, pieces, first_launches)
             yield _coalesced(pieces)
 
 
@@ -290,8 +290,8 @@ def _on_the_way(
     differs = (stream[following] != stream[before]) | (_is_copy(kind[following]) != _is_copy(kind[before]))
     returned = launched.returned[gap]
     queued = has_previous & differs & (returned <= gaps.start[gap])
-    queued |= end - np.maximum(start, returned) > LATENCY_LIMIT_NS
     cause = np.where(queued, int(Cause.QUEUED), int(Cause.LAUNCH_LATENCY)).astype(np.int8)
+    cause[end - start > LATENCY_LIMIT_NS] = int(Cause.NOT_RECORDED)
     call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
     return _Parts(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
@@ -319,22 +319,21 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     return layer.astype(np.int32)
 
 
-def _details(tree: Tree, pieces: pd.DataFrame, slow: np.ndarray) -> np.ndarray:
-    """What a synchronisation or a queued operation waited for (the operation that ended last); text ids, −1 for none.
-    Long waits on the way and launches that loaded code (``slow``, per activity) are causes of their own (in place)."""
-    cause, detail = pieces["cause"].to_numpy(), pieces["detail_id"].to_numpy().copy()
+def _details(tree: Tree, pieces: pd.DataFrame, slow: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The causes, and what a synchronisation or a queued operation waited for (the operation that ended last); text
+    ids, −1 for none. Launches that loaded code (``slow``, per activity) are a cause of their own."""
+    cause, detail = (pieces[name].to_numpy().copy() for name in ("cause", "detail_id"))
     if not len(tree.activities):
-        return detail
+        return cause, detail
     previous = pieces["previous_activity"].to_numpy()
     waits = (previous >= 0) & np.isin(cause, (int(Cause.SYNCHRONIZATION), int(Cause.QUEUED)))
     detail[waits] = tree.activities["short_name_id"].to_numpy()[previous[waits]]
-    long = (cause == int(Cause.QUEUED)) & ((pieces["end_ns"] - pieces["start_ns"]).to_numpy() > LATENCY_LIMIT_NS)
-    detail[long] = -1
     following = pieces["next_activity"].to_numpy()
-    loads = (cause == int(Cause.LAUNCH_CALL)) & (following >= 0) & slow[np.maximum(following, 0)]
-    codes = np.where(long, int(Cause.NOT_RECORDED), np.where(loads, int(Cause.FIRST_LAUNCH), cause))
-    pieces["cause"] = codes.astype(np.int8)
-    return detail
+    loads = np.flatnonzero((cause == int(Cause.LAUNCH_CALL)) & (following >= 0) & slow[following])
+    launch = tree.activities["launch_id"].to_numpy()[following[loads]]
+    loads = loads[pieces["start_ns"].to_numpy()[loads] >= tree.trace.launches["start_ns"].to_numpy()[launch]]
+    cause[loads] = int(Cause.FIRST_LAUNCH)
+    return cause, detail
 
 
 def _first_launches(tree: Tree) -> np.ndarray:

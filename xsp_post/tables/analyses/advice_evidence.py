@@ -15,6 +15,7 @@ from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.edges import WAITS
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
+from xsp_post.replay.windows import OUTSIDE
 from xsp_post.tables.analyses.limits import UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import words_for
 
@@ -110,7 +111,7 @@ class Situation:
     @cached_property
     def execution_count(self) -> int:
         """Executions of the scope; 1 where none is known."""
-        return max(self.kernels["iteration_index"].nunique(), 1)
+        return max(self.kernels["iteration_index"].nunique(), 1) if self.limit.scope != OUTSIDE else 1
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -137,8 +138,8 @@ class Situation:
         iterations = frame_or_empty(self.results, "iterations", ["capture_id", "iteration_index", "is_warmup"])
         index = rows["iteration_index"].fillna(-1).to_numpy(np.int64)
         mine = rows["capture_id"].isin(self.limit.captures).to_numpy()
-        if self.limit.scope == "outside":
-            return mine & (index < 0)
+        if self.limit.scope == OUTSIDE:  # no device worked in an execution, or the executions are a guess
+            return mine
         chosen = iterations[iterations["is_warmup"].astype(bool).eq(self.limit.scope == "warm-up")]
         wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
         return mine & (index >= 0) & pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
