@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from generators import serving as engine
 from generators.serving import serving
@@ -49,6 +50,12 @@ def test_coefficients_are_found_within_two_percent(tmp_path, seed, dialect):
         whole = row(costs, kind, family="step")
         assert whole[list(terms)].to_dict() == pytest.approx(terms, rel=0.02)
         assert whole["error_ratio"] < 0.004
+        if kind == "decode":  # the families sum to the step, but for what is the host's
+            requests = float(iterations.loc[(iterations["kind"] == kind).to_numpy(), "batch_size"].median())
+            amounts = pd.Series({"fixed_ns": 1, "per_token_ns": requests, "per_key_ns": requests * 8192})
+            parts = costs[(costs["kind"] == kind) & (costs["family"] != "step")][list(amounts.index)].fillna(0.0).sum()
+            expected = 300_000 + requests * (4000 + 5.4 * 8192)
+            assert (parts * amounts).sum() == pytest.approx(expected, rel=0.02)
         gemm = row(costs, kind, family="gemm")
         assert gemm[["fixed_ns", "per_token_ns"]].tolist() == pytest.approx([300_000, 4000.0], rel=0.02)
     assert costs[(costs["kind"] == "decode")]["per_pair_ns"].isna().all()

@@ -31,7 +31,6 @@ _IDEAL = {
 }  # fmt: skip
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
-MOST_TIMES = 3  # what spares the limit stands first, unless another remedy saves more than so many times as much
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
 
@@ -97,8 +96,7 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
         said.sort(key=lambda one: (one.resource == "none", -one.expected_ns))
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
-        most = max((one.expected_ns for one in said if one.resource != "none"), default=0)
-        first = [one for one in said if one.is_limit and MOST_TIMES * one.expected_ns >= most][:1]
+        first = [one for one in said if one.is_limit][:1]
         said = first + [one for one in said if one not in first]
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
