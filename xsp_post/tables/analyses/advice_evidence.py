@@ -15,8 +15,7 @@ from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.edges import WAITS
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
-from xsp_post.replay.windows import OUTSIDE
-from xsp_post.tables.analyses.limits import UNKNOWN, Limit, groups_of, in_scope
+from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import words_for
 
 # Nobody moves the code of these ranges.

@@ -41,7 +41,8 @@ _CAUSES = {
 GROUP_OF_CAUSE = {cause: group for group, causes in _CAUSES.items() for cause in causes.split()}
 FIRST_LAUNCH = "first_launch"
 # Scopes in the order in which they are believed.
-SCOPES = ("execution", "warm-up", "outside")
+OUTSIDE = "outside"
+SCOPES = ("execution", "warm-up", OUTSIDE)
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
 LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
