@@ -75,15 +75,15 @@ _register()
 def command_line() -> None:
     """Every failure a user can understand is one sentence and its exit code."""
     streams.prepare()
-    stops = Stops()
     if sys.argv[1:2] != ["run"]:  # what is measured keeps its own
         # Arrow's allocator reserves a gigabyte of addresses: under a limit of these too few are left for threads
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     if sys.argv[1:2] in (*_ALONE, ["batch"]):
         _spare_start()
-    if sealed.is_possible() and sys.argv[1:2] in (*_ALONE, ["export"], ["baseline"]):
-        parents.append(stops)
+    stops = Stops()
     try:
+        if sealed.is_possible() and sys.argv[1:2] in (*_ALONE, ["export"], ["baseline"]):
+            parents.append(stops)
         code = _complained(_run)
         stops.finish()
     except KeyboardInterrupt:  # while an error was being said
