@@ -10,9 +10,12 @@ import pytest
 from generators.annotated_graphs import FORMS, METRICS, Engine
 from generators.graph_traces import DEVICE, Recording
 
+from xsp_post.exporters.timeline import build_timeline
 from xsp_post.ingest.sources import load
 from xsp_post.model.trace import COPY_DIRECTIONS
 from xsp_post.pipeline import analyze
+from xsp_post.reports.tree_rows import tree_rows
+from xsp_post.tree.provenance import _path
 
 
 def made(tmp_path, seed, form):
@@ -157,3 +160,20 @@ def test_arrows_and_counters_of_odd_values_end_in_no_traceback(tmp_path, change)
     trace = load(run.trace).trace
     assert set(zip(trace.graph_edges["from_node_id"], trace.graph_edges["to_node_id"])) <= run.edges
     trace.gpu_samples()
+
+
+def test_tables_tree_and_exports_name_the_source_lines(tmp_path):
+    run, analysis = made(tmp_path, 3, "nested")
+    a08 = analysis.frame("a08")
+    assert set(a08["source_line"].astype(str)) <= set(run.places) and a08["source_line"].astype(str).ne("").all()
+    assert set(analysis.frame("dominant_kernels")["source_line"].astype(str)) <= set(run.places)
+    assert "flash_fwd_kernel · self_attn.py:12" in set(tree_rows(analysis, depth=9)["name"])
+    timeline = build_timeline(analysis)
+    details = timeline.slices["detail_id"].to_numpy()
+    assert any(timeline.names[one].endswith(" · comm.py:8") for one in np.unique(details[details >= 0]))
+
+
+def test_nested_scopes_that_spell_their_path_stand_once():
+    said = ["layers.1", "layers.1.mlp"]
+    assert _path(said) == said
+    assert _path(["outer", "attention", "outer"]) == ["outer", "attention", "outer"]

@@ -76,7 +76,8 @@ def build_timeline(results: Results, *, capture_id: int | None = None, limit: in
     )  # fmt: skip
     selection = select(
         results, capture_id=capture_id, limit=limit, nodes=("name", "level", "process_id", "thread_id"),
-        kernels=(*operation, "short_name", "layer_node_id"), memory_operations=operation, memory_timeline=_MEMORY,
+        kernels=(*operation, "short_name", "layer_node_id", "source_line"), memory_operations=operation,
+        memory_timeline=_MEMORY,
     )  # fmt: skip
     names = _Names()
     ranges = _range_slices(selection, names)
@@ -200,11 +201,18 @@ def _device_slices(frame: pd.DataFrame, category: int, names: _Names, layer: np.
 
 
 def _layer_names(selection: Selection, names: _Names) -> np.ndarray:
-    """Name of the layer node each kernel counts for, −1 none."""
+    """Name of the layer node each kernel counts for, and its source line where that is known; −1 none."""
     nodes = selection.nodes
     position = pd.Index(nodes["node_id"]).get_indexer(selection.kernels["layer_node_id"])
-    of_node = np.append(names.of(nodes["name"]), -1)
-    return of_node[position]
+    layer = np.append(names.of(nodes["name"]), -1)[position]
+    rows = np.flatnonzero((layer >= 0) & (selection.kernels["source_line"].astype(str) != "").to_numpy())
+    texts = (
+        np.array(names.texts, object)[layer[rows]]
+        + " · "
+        + selection.kernels["source_line"].astype(str).to_numpy()[rows]
+    )
+    layer[rows] = names.of(pd.Series(texts, dtype=object))
+    return layer
 
 
 def _split_launches(operations: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:

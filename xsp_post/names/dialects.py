@@ -6,6 +6,8 @@ import json
 import re
 from typing import Any, NamedTuple
 
+from xsp_post.names.compiled import FUSED, symbol_of
+
 _DICT_LIMIT = 100_000  # characters; a longer dict text is read by patterns
 
 
@@ -221,10 +223,10 @@ def parse_megatron(text: str) -> Parsed:
 
 
 def parse_torch_compile(text: str) -> Parsed:
-    """`Torch-Compiled Region: 0/0`, `## Call CompiledFxGraph <hash> ##`, Triton's fused kernels."""
+    """`Torch-Compiled Region: 0/0`, `## Call CompiledFxGraph <hash> ##`, fused kernels."""
     if text.startswith("## Call CompiledFxGraph"):
         return Parsed("torch_compile", text, "CompiledFxGraph", "module", "CompiledFxGraph")
-    if text.startswith("triton_"):
+    if symbol_of(text).startswith(FUSED):  # named after its operations: "backward" in it is no phase
         return Parsed("torch_compile", text, text, "operator", re.sub(r"_\d+$", "", text))
     base = text.split(":", 1)[0]
     role = "module" if base.startswith("Torch-Compiled") else "operator" if base.startswith("Compiled") else ""

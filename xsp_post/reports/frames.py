@@ -225,9 +225,10 @@ def top_kernels(results: Results, case: Case | None) -> pd.DataFrame:
 
 
 def layer_kernels(results: Results, case: Case | None) -> pd.DataFrame:
-    """A11 of one case with each layer's dominant kernel (``name``), slowest layer first."""
+    """A11 of one case with each layer's dominant kernel (``name``, ``source_line``), slowest layer first."""
+    columns = ["layer_index", "name", "source_line"]
     frame = cases.rows(results, "a11", case)
-    dominant = cases.rows(results, "dominant_kernels", case, ["layer_index", "name"])[["layer_index", "name"]]
+    dominant = cases.rows(results, "dominant_kernels", case, [*columns])[columns]
     if len(dominant):
         frame = frame.merge(dominant, on="layer_index", how="left", validate="m:1")
     weight = frame["layer_latency_ns"].fillna(frame["kernel_latency_ns"])

@@ -18,7 +18,7 @@ Columns = dict[str, Any]  # arrays; of texts categoricals, which few rows are ma
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
-_WORK = ["kind", "name", "direction", "memory_kind"]  # what tells one kind of device work from another
+_WORK = ["kind", "name", "direction", "memory_kind", "source_line"]  # what tells one kind of device work from another
 _WORK_SUMS = ("operation_count", "device_ns", "bytes")
 STRUCTURELESS = ("unattributed", "no_launch")  # kinds of nodes: not a range
 _LEAF_SHARE, _LEAF_TOP = 0.1, 3  # of a range with nothing inside and this share of the capture: its kernels
@@ -306,7 +306,7 @@ def _work_records(work: Columns, rows: np.ndarray) -> list[Row]:
     full = [visible(names[k], 2000) for k in kernels]
     short = make_distinct([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
     for k, name in zip(kernels, short):
-        names[k] = name
+        names[k] = f"{name} · {records[k]['source_line']}" if records[k]["source_line"] else name
     return [{**row, "path_id": -2, "name": name, "shown_name": name} for row, name in zip(records, names)]
 
 

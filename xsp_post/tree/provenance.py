@@ -74,7 +74,8 @@ def _path(regions: list[str]) -> list[str]:
     for region in regions:
         parts = region.split(".") if _MODULE_PATH.fullmatch(region) else [region]
         ends = [k for k in range(len(parts)) if k + 1 == len(parts) or not parts[k + 1].isdigit()]
-        result += [".".join(parts[: end + 1]) if len(parts) > 1 else parts[0] for end in ends]
+        paths = [".".join(parts[: end + 1]) if len(parts) > 1 else parts[0] for end in ends]
+        result += [path for path in paths if path not in result or path == region != result[-1]]
     return result
 
 

@@ -205,7 +205,7 @@ def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
     rows, chosen = inputs.longest_kernels
     frame = inputs.kernels.frame
     latency = frame["latency_ns"].to_numpy()[chosen]
-    texts = {name: text_codes(frame[name]) for name in ("name", "short_name")}
+    texts = {name: text_codes(frame[name]) for name in ("name", "short_name", "source_line")}
     return shaped(
         "dominant_kernels",
         {

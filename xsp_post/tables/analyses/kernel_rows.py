@@ -27,7 +27,7 @@ from xsp_post.tables.analyses.shape_work import with_shapes
 
 _COLUMNS = [
     "capture_id", "kernel_id", "iteration_index", "process_id", "layer_index", "name", "short_name", "duration_ns",
-    "start_ns", "launch_start_ns", "queue_delay_ns", "attribution",
+    "start_ns", "launch_start_ns", "queue_delay_ns", "attribution", "source_line",
 ]  # fmt: skip
 _FLOP_PIPES = {"flop_fp64": "fp64", "flop_fp32": "fp32", "flop_fp16": "fp16"}
 _METRICS = (
@@ -43,7 +43,7 @@ class KernelRows:
     """Launches of the reference iterations, ordered by (case, launch order).
 
     frame     case_index, capture_id, kernel_id, kernel_index (1-based in the case), layer_index (−1 none),
-              name, short_name (categoricals), latency_ns (trimmed mean), queue_delay_ns (median, NaN
+              name, short_name, source_line (categoricals), latency_ns (trimmed mean), queue_delay_ns (median, NaN
               unknown), theoretical_occupancy_ratio, metric_source
     summary   `processes.summarise_repeats` of the latency, same rows
     work      counters of the rows (from shapes where the case has none), for `roofline`
@@ -127,6 +127,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "layer_index": layer[at],
             "name": pd.Categorical.from_codes(name[at], categories=names),
             "short_name": _short(chosen),
+            "source_line": chosen["source_line"].array,
             "latency_ns": summary["trimmed_mean"].to_numpy(),
             "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
             "theoretical_occupancy_ratio": theoretical,

@@ -20,7 +20,7 @@ from xsp_post.tables.analyses.roofline import (
 
 _OF_KERNEL = (
     "capture_id", "kernel_index", "kernel_id", "name", "short_name", "queue_delay_ns", "theoretical_occupancy_ratio",
-    "metric_source",
+    "metric_source", "source_line",
 )  # fmt: skip
 _ABOVE_ROOF_RATIO = 1.001  # what rounding of a peak explains is none
 

@@ -35,7 +35,7 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
         key += values
     key += width  # a name of −1 counts as 0
     code, unique = pd.factorize(key)
-    count = len(unique)
+    count, source = len(unique), np.asarray(activities.get("source_text_id", np.full(len(kind), -1)))
     what, place = unique % width, unique // width
     frame = pd.DataFrame(
         {
@@ -44,12 +44,21 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
             "name": categorical(place % names - 1, tree.strings),
             "direction": copy_directions(what // 4 % len(COPY_DIRECTIONS)),
             "memory_kind": memory_kind_names(what // (4 * len(COPY_DIRECTIONS))),
+            "source_line": categorical(_same(code, source, count), tree.strings),
             "operation_count": np.bincount(code, minlength=count).astype(np.int64),
             "device_ns": sums_per_node(code, duration, count),
             "bytes": sums_per_node(code, activities["bytes"].to_numpy(), count),
         }
     )
     return frame.sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True)
+
+
+def _same(code: np.ndarray, text: np.ndarray, count: int) -> np.ndarray:
+    """The text of all rows of a group, −1 where they differ."""
+    low, high = np.full(count, np.iinfo(np.int32).max), np.full(count, -1)
+    np.minimum.at(low, code, text)
+    np.maximum.at(high, code, text)
+    return np.where(low == high, high, -1)
 
 
 def memory_kind(activities: pd.DataFrame) -> np.ndarray:
