@@ -138,7 +138,7 @@ def _traces(sources: list[Loaded], options: Options) -> list[Trace]:
     reports = [one.counters for one in sources if one.counters is not None]
     if traces or not reports:
         return traces
-    from xsp_post.ingest.metric_sets import one_per_program
     from xsp_post.ingest.ncu_timeline import trace_of_report
+    from xsp_post.ingest.run_facts import one_per_program
 
     return [trace_of_report(report) for report in one_per_program(reports)]

@@ -20,12 +20,12 @@ from xsp_post import __version__
 from xsp_post.arrays.batch_sizes import optimal_position
 from xsp_post.base.errors import ToolError, UsageError, XspPostError
 from xsp_post.hardware import machine
-from xsp_post.model import capture, readings, run_folder
+from xsp_post.model import capture, run_folder
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.workload import collectors
 from xsp_post.workload.catalogue import check_name
-from xsp_post.workload.collectors.together import InProcess, collect_together
+from xsp_post.workload.collectors.in_process import InProcess, collect_together
 
 OPTIMAL, ALL = "optimal", "all"
 # processes of every level, where their number is not asked for: as many as fit the time, between these
@@ -189,7 +189,7 @@ class _Run:
                 number += 1
                 if step.batch_size not in self.too_large and missing:
                     self._make(number, replace(step, levels=missing))
-        slower = readings.disturbance(self.captures)
+        slower = run_folder.disturbance(self.captures)
         if slower > 1:
             self.notes.append(f"level M was {slower - 1:.0%} slower after a block of level M/L/G than after one of "
                               "level M/L: measure the levels in processes of their own (--apart)")  # fmt: skip
@@ -257,7 +257,7 @@ class _Run:
         throughput = {
             made.batch_size: made.batch_size / latency
             for made in self.captures
-            if made.level == RUN_MODEL and made.status == DONE and (latency := readings.model_latency_ns(made)) > 0
+            if made.level == RUN_MODEL and made.status == DONE and (latency := run_folder.model_latency_ns(made)) > 0
         }
         return (deep_batch_size(throughput),) if throughput else ()
 

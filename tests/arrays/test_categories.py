@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.arrays.categories import categorical
 from xsp_post.arrays.cutting import in_order
-from xsp_post.arrays.texts import Texts
+from xsp_post.arrays.texts import Texts, categorical
 
 WORDS = ["gemm", "conv", "gemm", "relu"]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.arrays.pairs import paired_differences
+from xsp_post.arrays.processes import paired_differences
 
 
 def samples(rows) -> pd.DataFrame:

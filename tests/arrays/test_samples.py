@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
+from xsp_post.arrays.cutting import means, shares
 from xsp_post.arrays.intervals import grouped_union
-from xsp_post.arrays.samples import means, shares
 
 
 def arrays(*columns):

@@ -7,7 +7,7 @@ from string import Formatter
 
 import pytest
 
-from xsp_post.base.sentences import SENTENCES, read_sentences, sentence
+from xsp_post.base.texts import SENTENCES, read_sentences, sentence
 
 MOST_WORDS = 25
 WORDS_OF_A_SLOT = 2

@@ -299,8 +299,8 @@ def test_a_real_report_joins_a_capture_of_its_program(captures: Path) -> None:
 )
 def test_metric_sets_of_a_real_report_join_to_what_the_whole_report_gives(captures: Path, name: str) -> None:
     pytest.importorskip("ncu_report")
-    from xsp_post.ingest.metric_sets import one_per_program
     from xsp_post.ingest.ncu import read_ncu
+    from xsp_post.ingest.run_facts import one_per_program
 
     whole = read_ncu(captures / "ncu" / f"{name}.ncu-rep")
     names = whole.metrics["metric_name"].astype(str)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from xsp_post.ingest import ncu_actions, ncu_child
+from xsp_post.ingest import ncu, ncu_actions
 
 assert ncu_actions.read_report  # imported here, once, instead of in each child
 
@@ -18,11 +18,11 @@ assert ncu_actions.read_report  # imported here, once, instead of in each child
 @contextmanager
 def reader_of_reports() -> Iterator[None]:
     """NVIDIA's reader in a forked child instead of a new process."""
-    ncu_child.subprocess = SimpleNamespace(run=_run, DEVNULL=None, PIPE=None)  # type: ignore[assignment]
+    ncu.subprocess = SimpleNamespace(run=_run, DEVNULL=None, PIPE=None)  # type: ignore[assignment]
     try:
         yield
     finally:
-        ncu_child.subprocess = subprocess
+        ncu.subprocess = subprocess
 
 
 def _run(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
@@ -31,8 +31,8 @@ def _run(command: list[str], **_: Any) -> subprocess.CompletedProcess[bytes]:
     if not child:
         try:
             os.dup2(writes, 1)
-            sys.argv = ["ncu_child", command[-1]]
-            ncu_child.main()
+            sys.argv = ["ncu", command[-1]]
+            ncu.main()
         finally:
             os._exit(1)
     os.close(writes)

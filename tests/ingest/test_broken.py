@@ -20,12 +20,12 @@ from export_schema import KERNEL
 from xsp_post.base import limits
 from xsp_post.base.errors import CaptureError, XspPostError
 from xsp_post.hierarchy import build_tree
-from xsp_post.ingest import ncu_child, sqlite_tables, trace_events
+from xsp_post.ingest import ncu, sqlite_tables, trace_events
 from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn, whole
 from xsp_post.model.trace import ActivityKind
-from xsp_post.tables.core.devices import devices_frame
+from xsp_post.tables.core.captures import devices_frame
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_a_damaged_counter_report_is_read_or_refused(report, tmp_path, capfd, se
 def test_a_reader_that_aborts_is_one_sentence(report, tmp_path, monkeypatch):
     path = tmp_path / "a.ncu-rep"
     path.write_bytes(report)
-    monkeypatch.setattr(ncu_child.sys, "executable", "/bin/false")
+    monkeypatch.setattr(ncu.sys, "executable", "/bin/false")
     error = refused(path)
     assert error.code == "ncu-report-unreadable" and "NVIDIA's reader failed on it (exit 1)" in error.message
 

@@ -11,7 +11,7 @@ from builders import ExportBuilder
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.hierarchy import build_tree
-from xsp_post.ingest.nsys_diagnostics import diagnostic_findings
+from xsp_post.ingest.nsys_devices import diagnostic_findings
 from xsp_post.ingest.sources import load
 
 PARANOID = "Unable to collect CPU kernel IP/backtrace samples. perf event paranoid level is 4."

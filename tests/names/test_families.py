@@ -69,7 +69,7 @@ def test_any_text_has_one_family_and_keeps_a_name(texts):
     found = families(texts)
     assert found.shape == (len(texts),)
     assert set(found) <= set(FAMILIES)
-    normal = normalise_kernel_name(texts, drop_tile_sizes=True)
+    normal = normalise_kernel_name(texts)
     assert all(bool(new) == bool(old) for new, old in zip(normal, texts, strict=True))
     assert matches(texts, "gemm").dtype == bool
 
@@ -95,21 +95,6 @@ def test_any_text_has_one_family_and_keeps_a_name(texts):
 )
 def test_normal_names(name, normal):
     assert normalise_kernel_name([name]).tolist() == [normal]
-
-
-def test_tile_sizes_go_on_request():
-    names = ["ampere_sgemm_128x64_tn", "ampere_sgemm_64x64_tn",
-             "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4",
-             "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize64x64x8_stage3_warpsize2x2x1_ffma_aligna4_alignc4"]  # fmt: skip  # noqa: E501
-    bare = normalise_kernel_name(names, drop_tile_sizes=True)
-    assert bare[0] == bare[1] == "ampere_sgemm_tn"
-    assert bare[2] == bare[3]
-    assert len(set(normalise_kernel_name(names))) == 4
-
-
-def test_templates_stay_on_request():
-    kept = normalise_kernel_name(["void f<int>(T1)"], drop_template_arguments=False)
-    assert kept.tolist() == ["f<int>(T1)"]
 
 
 def test_hostile_names_cost_no_time():

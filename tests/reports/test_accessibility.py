@@ -7,9 +7,9 @@ import pytest
 from reports.conftest import Page
 from reports.samples import sample
 from reports.test_small_pages import hostile_comparison, hostile_fleet
+from xsp_post.base.output import write_text
 from xsp_post.model.results import Analysis
-from xsp_post.reports.compare_page import write_compare_page
-from xsp_post.reports.fleet_page import write_fleet_page
+from xsp_post.reports import compare_page, fleet_page
 from xsp_post.reports.html import write_report
 
 pytestmark = pytest.mark.browser
@@ -18,8 +18,8 @@ PAGES = {
     "report": lambda path: write_report(sample(12), path),
     "report without counters": lambda path: write_report(sample(12, counters=False), path),
     "report of nothing": lambda path: write_report(Analysis({}), path),
-    "compare": lambda path: write_compare_page(hostile_comparison(), path),
-    "batch": lambda path: write_fleet_page(hostile_fleet(), path),
+    "compare": lambda path: write_text(path, compare_page.render(hostile_comparison())),
+    "batch": lambda path: write_text(path, fleet_page.render(hostile_fleet())),
 }
 _RUN = """axe.run(document, {resultTypes: ['violations']}).then(found => found.violations.map(
     one => [one.impact, one.id, one.nodes.slice(0, 3).map(node => node.html.slice(0, 160))]))"""

@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 from reports.samples import HOSTILE, sample
 from xsp_post.base.errors import OutputError
 from xsp_post.model.schemas import units
-from xsp_post.reports import javascript
-from xsp_post.reports.html import render, write_report
+from xsp_post.reports import shell
+from xsp_post.reports.html import render, top_rows, write_report
 from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
-from xsp_post.reports.page_top import top_rows
 from xsp_post.reports.summary import TopRow
 
 
@@ -86,7 +85,7 @@ def test_a_page_of_enormous_names_stays_under_five_megabytes():
 
 
 def test_script_end_tags_cannot_be_in_the_inlined_scripts():
-    for script in (javascript.chart_script(), javascript.page_script()):
+    for script in (shell.chart_script(), shell.page_script()):
         assert "</script" not in script.lower() and "<!--" not in script
 
 

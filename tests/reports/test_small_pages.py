@@ -48,14 +48,13 @@ def hostile_fleet() -> Analysis:
 @pytest.mark.browser
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize(
-    "make, render",
-    [(hostile_comparison, compare_page.write_compare_page), (hostile_fleet, fleet_page.write_fleet_page)],
+    "make, render", [(hostile_comparison, compare_page.render), (hostile_fleet, fleet_page.render)]
 )
 def test_page_renders_and_runs_nothing_of_a_capture(chromium, tmp_path, make, render, width):
     from reports.conftest import Page
 
     path = tmp_path / "page.html"
-    render(make(), path)
+    path.write_text(render(make()), encoding="utf-8")
     page = Page(chromium, path, width)
     try:
         page.wait_for_function("document.querySelectorAll('.vega canvas, .vega svg').length > 1")

@@ -13,8 +13,8 @@ import xsp_post
 from xsp_post.base.messages import FINDINGS
 from xsp_post.model.results import for_people
 from xsp_post.pipeline import analyze
-from xsp_post.reports.findings_view import shown_findings
 from xsp_post.reports.terminal import print_findings
+from xsp_post.reports.trust import shown_findings
 from xsp_post.store.store import open_store, write_store
 
 

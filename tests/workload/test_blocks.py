@@ -16,12 +16,10 @@ torch = pytest.importorskip("torch", reason="torch is not installed (extra run)"
 
 from xsp_post.model.capture import DONE, Capture, Workload  # noqa: E402
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL  # noqa: E402
-from xsp_post.model.readings import DISTURBED_RATIO, block_latencies_ns, disturbance  # noqa: E402
+from xsp_post.model.run_folder import DISTURBED_RATIO, block_latencies_ns, disturbance  # noqa: E402
 from xsp_post.names import range_text  # noqa: E402
 from xsp_post.workload import models, ranges, recorder  # noqa: E402
-from xsp_post.workload.blocks import fitted_count, rounds_of  # noqa: E402
-from xsp_post.workload.hook_effect import hook_effect  # noqa: E402
-from xsp_post.workload.measure import Request, measure  # noqa: E402
+from xsp_post.workload.measure import Request, fitted_count, hook_effect, measure, rounds_of  # noqa: E402  # noqa: E402
 from xsp_post.workload.recorder import Recording  # noqa: E402
 
 SMALL_COUNT = 40

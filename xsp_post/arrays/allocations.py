@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp_post.arrays.rollup import sums_per_node
+
 Int = NDArray[np.int64]
 
 
@@ -55,24 +57,29 @@ def running(place: Int, change: Int, place_count: int, first: Int | None = None)
     return result if first is None else result + first[place]
 
 
-def live_at(lives: Lives, row: Int) -> NDArray[np.bool_]:
-    """Whether each event is an allocation that is live after the event ``row`` of its place (−1: before all)."""
-    rows = np.arange(len(lives.origin))
-    lasts = (lives.ended_by < 0) | (lives.ended_by > row)
-    return (lives.origin == rows) & (rows <= row) & lasts
+@dataclass
+class Held:
+    """What owners hold of one memory: each change (bytes, negative where memory comes back) with its event and owner;
+    all of shape (changes,)."""
 
+    when: Int
+    who: Int
+    change: Int
+    owner_count: int
 
-def most_live(lives: Lives, size: Int, owner: Int, owner_count: int) -> Int:
-    """The most that the allocations of each owner (−1 none) held at once; shape (owner_count,)."""
-    made = np.flatnonzero((size > 0) & (owner >= 0))
-    ended = made[lives.ended_by[made] >= 0]
-    who = np.concatenate([owner[ended], owner[made]])
-    when = np.concatenate([lives.ended_by[ended], made])
-    by = np.concatenate([-size[ended], size[made]])
-    order = np.lexsort((by, when, who))  # of one event the end comes first: the address is used again
-    result = np.zeros(owner_count, np.int64)
-    if len(order):
-        who = who[order]
-        held = running(who, by[order], owner_count)
-        np.maximum.at(result, who, held)
-    return result
+    def at(self, event: int) -> Int:
+        """What each owner holds after an event (−1: before all). Shape (owners,)."""
+        now = self.when <= event
+        return sums_per_node(self.who[now], self.change[now], self.owner_count)
+
+    def most(self, first: int, last: int) -> Int:
+        """The most that each owner holds before the event ``first``, or after one from there to ``last``."""
+        order = np.lexsort(
+            (self.change, self.when, self.who)
+        )  # of one event the end comes first: the address is used again
+        who, when = self.who[order], self.when[order]
+        held = running(who, self.change[order], self.owner_count)
+        inside = (when >= first) & (when <= last)
+        most = self.at(first - 1)
+        np.maximum.at(most, who[inside], held[inside])
+        return most

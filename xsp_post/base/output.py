@@ -52,6 +52,12 @@ def atomic_output(path: str | os.PathLike[str], force: bool = False) -> Iterator
     _sync_folder(target.parent)
 
 
+def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> None:
+    """A text as a file in UTF-8. Raises OutputError as `atomic_output` does."""
+    with atomic_output(path, force) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
 @contextmanager
 def atomic_folder(path: str | os.PathLike[str], force: bool = False, owned: str = "*") -> Iterator[Path]:
     """A temporary folder beside ``path`` to fill; on leaving the block it becomes ``path``.

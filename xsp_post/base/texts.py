@@ -81,3 +81,24 @@ def read_blocks(path: Path) -> list[Block]:
                 raise ValueError(f"{path.name}, line {number}: stands above the first [name]")
             block.lines.append((number, line))
     return list(blocks.values())
+
+
+def read_sentences(path: Path) -> dict[str, str]:
+    """``group.name`` → text, in order; the first lines of the file say how it is written.
+
+    Raises:
+        ValueError: a line cannot be read; with file and line.
+    """
+    return {f"{block.name}.{name}": text for block in read_blocks(path) for name, text in block.texts().items()}
+
+
+SENTENCES = TextTable(lambda: read_sentences(Path(__file__).with_name("sentences.txt")))
+
+
+def sentence(key: str, **slots: object) -> str:
+    """The sentence ``group.name`` with its slots filled in and a large first letter where it is a whole sentence.
+
+    Raises `KeyError` for a key or a slot that is not there.
+    """
+    text = SENTENCES[key].format(**slots)
+    return text[:1].upper() + text[1:] if text.endswith(".") else text

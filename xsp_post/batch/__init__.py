@@ -5,17 +5,9 @@
 side by side. A finished capture has a record in the output folder; that is what makes a batch resumable.
 """
 
-from typing import Any
+from xsp_post.base.lazy import lazily
 
-_PUBLIC = {"discover": "jobs", "Job": "jobs", "Skipped": "jobs", "run_batch": "assembly", "BatchResult": "assembly"}
-
-__all__ = ["BatchResult", "Job", "Skipped", "discover", "run_batch"]
-
-
-def __getattr__(name: str) -> Any:
-    """Public names, imported when first used: a batch with nothing to do must not load pandas."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+# a batch with nothing to do must not load pandas
+__getattr__ = lazily(
+    __name__, {"discover": "jobs", "Job": "jobs", "Skipped": "jobs", "run_batch": "assembly", "BatchResult": "assembly"}
+)

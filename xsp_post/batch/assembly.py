@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import OutputError
-from xsp_post.base.output import atomic_output, make_folder
+from xsp_post.base.output import make_folder, write_text
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import DONE, FAILED, RECORDS, STORES, Outcome, current_row, read_outcome, record_path
@@ -89,7 +89,7 @@ def run_batch(
     if not is_current:
         found = [made.get(job.name) or read_outcome(record_path(folder, job)) for job in jobs]
         said = _write_fleet(folder, found, page)
-        _write_state(folder, {**state, "said": said})
+        write_text(folder / STATE, json.dumps({**state, "said": said}) + "\n", force=True)
     return BatchResult(folder, ordered, len(to_do), len(current), is_current, said)
 
 
@@ -105,7 +105,8 @@ def _prepared(folder: Path) -> Path:
         for file in left.rglob(".*.part*"):  # of a worker that was killed; one batch at a time owns a folder
             file.unlink(missing_ok=True)
     if not (folder / STATE).is_file():
-        _write_state(folder, {})  # from now on the folder is a batch's, whenever it is interrupted
+        # from now on the folder is a batch's, whenever it is interrupted
+        write_text(folder / STATE, "{}\n", force=True)
     return folder
 
 
@@ -122,25 +123,20 @@ def _read_state(folder: Path) -> dict[str, Any]:
         return {}
 
 
-def _write_state(folder: Path, state: dict[str, Any]) -> None:
-    with atomic_output(folder / STATE, force=True) as temporary:
-        temporary.write_text(json.dumps(state) + "\n", encoding="ascii")
-
-
 # -- the fleet ----------------------------------------------------------------------------------------------
 
 
 def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> list[str]:
     """The store and the page of all captures; the sentences at the top of the page."""
     from xsp_post.model.results import Analysis
-    from xsp_post.reports.fleet_page import headlines, write_fleet_page
+    from xsp_post.reports import fleet_page
     from xsp_post.store.store import write_store
 
     analysis = Analysis(fleet_frames(found))
     write_store(analysis, folder / FLEET_STORE, force=True)
     if page:
-        write_fleet_page(analysis, folder / FLEET_PAGE, force=True)
-    return [sentence for _, sentence in headlines(analysis)]
+        write_text(folder / FLEET_PAGE, fleet_page.render(analysis), force=True)
+    return [sentence for _, sentence in fleet_page.headlines(analysis)]
 
 
 def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:

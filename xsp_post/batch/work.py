@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
 from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, XspPostError
-from xsp_post.base.output import atomic_output
+from xsp_post.base.output import write_text
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
 from xsp_post.model.options import Options
@@ -179,8 +179,7 @@ def as_outcome(said: list[Any]) -> Outcome:
 
 def _write_record(path: Path, header: dict[str, Any], outcome: Outcome) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_output(path, force=True) as temporary:
-        temporary.write_text(f"{json.dumps(header)}\n{json.dumps(plain(outcome)[1])}\n", encoding="ascii")
+    write_text(path, f"{json.dumps(header)}\n{json.dumps(plain(outcome)[1])}\n", force=True)
 
 
 def read_header(path: Path) -> dict[str, Any] | None:

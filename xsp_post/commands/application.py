@@ -4,8 +4,6 @@ Errors are caught only here. Commands live beside this module, one each, and imp
 functions.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import os

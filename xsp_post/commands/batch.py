@@ -90,8 +90,8 @@ _DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What one line says of a capture."""
-    from xsp_post.base.sentences import SENTENCES
     from xsp_post.base.text_safety import shown
+    from xsp_post.base.texts import SENTENCES
     from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
     ratio, peak = row["attributed_ratio"], row.get("memory_peak_bytes")

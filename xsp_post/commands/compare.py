@@ -30,11 +30,10 @@ def compare(
     as_markdown: bool = False, options: Options = DEFAULTS, force: bool = False, as_json: bool = False,
 ) -> None:  # fmt: skip
     """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
-    from xsp_post.base.output import require_free
+    from xsp_post.base.output import require_free, write_text
     from xsp_post.base.progress import step
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
-    from xsp_post.model.results import for_people
     from xsp_post.reports.part import part_text
 
     bars = [parse_bar(text) for text in fail_if or ()]
@@ -48,13 +47,13 @@ def compare(
     with step("comparing …"):
         comparison = compared(*sides)
     if output is not None:
-        from xsp_post.reports.compare_page import write_compare_page
+        from xsp_post.reports.compare_page import render
 
-        write_compare_page(comparison, output, names=names, force=force)
+        write_text(output, render(comparison, names), force)
     if as_json:
         from xsp_post.reports.quantities import comparison_quantities
 
-        tables = {name.removeprefix("compare_"): shared.records(for_people(comparison, name)) for name in _TABLES}
+        tables = {name.removeprefix("compare_"): shared.records(comparison, name) for name in _TABLES}
         numbers = comparison_quantities(comparison)
         said = {f"{side}_part": text or None for side, text in parts.items()}
         shared.print_json("compare", {"base": base.name, "other": other.name, **said, "quantities": numbers, **tables})

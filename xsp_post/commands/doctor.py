@@ -164,7 +164,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     import json
 
     from xsp_post.base.errors import ToolError
-    from xsp_post.base.output import atomic_output
+    from xsp_post.base.output import write_text
     from xsp_post.base.progress import step
     from xsp_post.commands.run import device_of
 
@@ -175,8 +175,7 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     with step("measuring the peaks of this device …"):
         table = measure_peaks(device_of("auto"))
     if output is not None:
-        with atomic_output(output, force) as temporary:
-            temporary.write_text(json.dumps(table, indent=1) + "\n", encoding="utf-8")
+        write_text(output, json.dumps(table, indent=1) + "\n", force)
     return table
 
 

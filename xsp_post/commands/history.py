@@ -18,12 +18,12 @@ def history(
     as_json: bool = False,
 ) -> None:
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
-    from xsp_post.base.output import make_folder
+    from xsp_post.base.output import make_folder, write_text
     from xsp_post.base.text_safety import path_text, shown
     from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS, values_of_store
     from xsp_post.batch.history import history as read
     from xsp_post.compare.history_bars import check_since, parse_since
-    from xsp_post.reports.history_page import write_history_page
+    from xsp_post.reports.history_page import render
     from xsp_post.store.store import write_store
 
     if by and by not in ORDERS:
@@ -37,12 +37,10 @@ def history(
     store = folder / HISTORY_STORE
     write_store(found, store, force=True)
     page = folder / HISTORY_PAGE
-    write_history_page(found, page, force=True)
+    write_text(page, render(found), force=True)
     values, changes = found.frame("history_values"), found.frame("history")
     if as_json:
-        from xsp_post.model.results import for_people
-
-        tables = {name: shared.records(for_people(found, name)) for name in ("history", "history_values")}
+        tables = {name: shared.records(found, name) for name in ("history", "history_values")}
         shared.print_json("history", {"store": str(store), "failed": [row["capture_name"] for row in failed], **tables})
     else:
         from xsp_post.reports.history import history_lines

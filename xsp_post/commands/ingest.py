@@ -46,12 +46,11 @@ def ingest(
         with step("writing the report …"):
             write_report(analysis, report, force=force)
     if as_json:
-        from xsp_post.model.results import for_people
         from xsp_post.reports.quantities import quantities
         from xsp_post.reports.verdict import verdict_data
 
-        captures = shared.records(for_people(analysis, "captures"))
-        findings = shared.records(for_people(analysis, "findings"))
+        captures = shared.records(analysis, "captures")
+        findings = shared.records(analysis, "findings")
         shared.print_json("ingest", {"store": str(store_path),
                            "report": str(report) if report else None, "verdict": verdict_data(analysis),
                            "quantities": quantities(analysis), "captures": captures,

@@ -1,7 +1,5 @@
 """`xsp-post mcp DIR`: answers for assistants, over the Model Context Protocol on stdin and stdout."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

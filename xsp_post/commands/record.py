@@ -1,7 +1,5 @@
 """`xsp-post record -- PROGRAM`: a short recording of a program, its store, and what limits it."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

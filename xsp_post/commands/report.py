@@ -85,10 +85,9 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
     if output is None:
         shared.print_json("report", content)
         return
-    from xsp_post.base.output import atomic_output
+    from xsp_post.base.output import write_text
 
-    with atomic_output(output, force) as temporary:
-        temporary.write_text(shared.json_text("report", content), encoding="ascii")
+    write_text(output, shared.json_text("report", content), force)
     shared.say(f"Wrote {path_text(output)}")
 
 

@@ -19,7 +19,6 @@ _NARROWEST = 20  # below, a line would hold a letter
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.console import Console
 
     from xsp_post.ingest.sqlite_tables import SqliteTables
@@ -217,11 +216,11 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """`reports.records.records`, imported when used."""
-    from xsp_post.reports import records as module
+def records(results: Results, name: str) -> list[dict[str, Any]]:
+    """The rows of a table as JSON shows them."""
+    from xsp_post.model import results as module
 
-    return module.records(frame)
+    return module.records(module.for_people(results, name))
 
 
 def check_strict(results: Results, limit: float) -> None:

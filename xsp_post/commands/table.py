@@ -149,7 +149,9 @@ def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
         write_csv(frame, text)
         return text.getvalue().encode("utf-8", "replace")
     if chosen == "json":
-        return shared.json_text("table", shared.records(frame)).encode("ascii")
+        from xsp_post.model.results import records
+
+        return shared.json_text("table", records(frame)).encode("ascii")
     if chosen == "parquet":
         buffer = io.BytesIO()
         frame.to_parquet(buffer, index=False)

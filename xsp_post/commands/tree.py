@@ -32,13 +32,12 @@ def tree(
     graph = shared.results_of(sources, options, reading)
     results = graph if shared.is_store(sources) else graph.only(SHOWN)
     if as_json:
-        from xsp_post.model.results import for_people
         from xsp_post.reports.part import part_text
         from xsp_post.reports.quantities import quantities
         from xsp_post.reports.verdict import verdict_data
 
         names = ("captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings")
-        tables = {name: shared.records(for_people(results, name)) for name in names}
+        tables = {name: shared.records(results, name) for name in names}
         document = {
             "part": part_text(results) or None,
             "verdict": verdict_data(results),

@@ -23,7 +23,7 @@ def what_if(
         raise UsageError("--json needs a --change", code="bad-change")
     results = shared.results_of(sources, options)
     if not change:
-        from xsp_post.reports.candidates import candidates, print_candidates
+        from xsp_post.reports.predictions import candidates, print_candidates
 
         print_candidates(shared.stdout(), candidates(results))
         return

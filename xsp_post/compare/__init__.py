@@ -5,17 +5,8 @@ them; `structure` says in what the two captures differ beside time (kernels, ran
 conditions of ``--fail-if``. The comparison is `Results` again: tables `compare_…`.
 """
 
-from typing import Any
+from xsp_post.base.lazy import lazily
 
-_PUBLIC = {"compare": "comparison", "CompareOptions": "comparison", "parse_bar": "bars", "check_bars": "bars"}
-
-__all__ = ["CompareOptions", "check_bars", "compare", "parse_bar"]
-
-
-def __getattr__(name: str) -> Any:
-    """Public names, imported when first used."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
+__getattr__ = lazily(
+    __name__, {"compare": "comparison", "CompareOptions": "comparison", "parse_bar": "bars", "check_bars": "bars"}
+)

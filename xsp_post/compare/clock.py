@@ -7,7 +7,7 @@ same factor longer point to the clock: a change of the program slows some kernel
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.sentences import sentence
+from xsp_post.base.texts import sentence
 from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_hz, format_ratio_percent

@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.sentences import sentence
+from xsp_post.base.texts import sentence
 from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
 from xsp_post.compare.headline import SAME, UNDECIDED, Headline
 from xsp_post.compare.impact import RECORDING, WORK, Impact

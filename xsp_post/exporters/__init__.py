@@ -42,9 +42,9 @@ FORMATS: dict[str, Format] = {
         "tables:write_spreadsheet_csv", "_csv/", "captured text is never a formula",
         "spreadsheets, from sources you do not trust",
     ),
-    "xlsx": Format("spreadsheet:write", ".xlsx", "every table", "Excel, LibreOffice"),
+    "xlsx": Format("tables:write_workbook", ".xlsx", "every table", "Excel, LibreOffice"),
     "datasette": Format(
-        "datasette:write", "_datasette.json", "metadata beside a store", "datasette STORE --metadata FILE"
+        "tables:write_datasette", "_datasette.json", "metadata beside a store", "datasette STORE --metadata FILE"
     ),
     "parquet": Format("tables:write_parquet", "_parquet/", "every table", "pandas, DuckDB, Spark"),
 }  # fmt: skip

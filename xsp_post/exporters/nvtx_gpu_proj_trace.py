@@ -14,8 +14,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 
-from xsp_post.arrays.deep_unions import range_minima
 from xsp_post.arrays.intervals import nest
+from xsp_post.arrays.rollup import range_minima
 from xsp_post.base import limits, text_safety
 from xsp_post.base.findings import finding
 from xsp_post.base.output import atomic_output

@@ -61,23 +61,31 @@ class _Descriptors:
         self._builder, self._gpu = builder, gpu
         self._known: dict[tuple[object, ...], int] = {}
 
-    def describe(self, key: tuple[object, ...], fill: Any) -> int:
-        """The uuid of what has this key."""
+    def describe(self, key: tuple[object, ...], **said: Any) -> int:
+        """The uuid of what has this key; ``said``: fields of its descriptor."""
         if key not in self._known:
             self._known[key] = len(self._known) + 1
             packet = self._builder.create_packet()
             packet.trusted_packet_sequence_id = _SEQUENCE
-            packet.track_descriptor.uuid = self._known[key]
-            fill(packet.track_descriptor)
+            descriptor = packet.track_descriptor
+            descriptor.MergeFrom(type(descriptor)(uuid=self._known[key], **said))
             self._builder.write_packet(packet)
         return self._known[key]
 
     def device(self, process_id: int, device_id: int) -> int:
         name = f"GPU {device_id} {self._gpu} · process {process_id}"
-        return self.describe(("gpu", process_id, device_id), _named(name))
+        return self.describe(("gpu", process_id, device_id), name=name)
 
     def process(self, process_id: int) -> int:
-        return self.describe(("process", process_id), _process(process_id))
+        said = {"pid": process_id & 0x7FFFFFFF, "process_name": f"process {process_id}"}
+        return self.describe(("process", process_id), process=said)
+
+    def thread(self, process_id: int, thread_id: int) -> int:
+        said = {
+            "pid": process_id & 0x7FFFFFFF, "tid": thread_id & 0x7FFFFFFF,
+            "thread_name": f"thread {thread_id}" if thread_id >= 0 else "inferred",
+        }  # fmt: skip
+        return self.describe(("thread", process_id, thread_id), parent_uuid=self.process(process_id), thread=said)
 
 
 def _write_tracks(timeline: Timeline, tracks: _Descriptors) -> np.ndarray:
@@ -87,48 +95,20 @@ def _write_tracks(timeline: Timeline, tracks: _Descriptors) -> np.ndarray:
     for i, track in enumerate(timeline.track_rows()):
         process_id, lane = track.process_id, track.lane
         if track.kind == "critical path":
-            uuids[i] = describe((i,), _named("critical path of one execution"))
+            uuids[i] = describe((i,), name="critical path of one execution")
             continue
         if track.kind == "stream":
             parent = tracks.device(process_id, track.device_id)
             name = f"stream {track.stream_id}" + (f" ({lane + 1})" if lane else "")
-            uuids[i] = describe((i,), _named(name, parent))
+            uuids[i] = describe((i,), name=name, parent_uuid=parent)
             continue
-        process = tracks.process(process_id)
-        thread = describe(("thread", process_id, track.thread_id), _thread(process_id, track.thread_id, process))
+        thread = tracks.thread(process_id, track.thread_id)
         if track.kind == "ranges" and lane == 0:
             uuids[i] = thread
         else:
             name = track.kind if not lane else f"{track.kind}, overlapping ({lane + 1})"
-            uuids[i] = describe((i,), _named(name, thread))
+            uuids[i] = describe((i,), name=name, parent_uuid=thread)
     return uuids
-
-
-def _named(name: str, parent: int = 0) -> Any:
-    def fill(descriptor: Any) -> None:
-        descriptor.name = name
-        if parent:
-            descriptor.parent_uuid = parent
-
-    return fill
-
-
-def _process(process_id: int) -> Any:
-    def fill(descriptor: Any) -> None:
-        descriptor.process.pid = process_id & 0x7FFFFFFF
-        descriptor.process.process_name = f"process {process_id}"
-
-    return fill
-
-
-def _thread(process_id: int, thread_id: int, parent: int) -> Any:
-    def fill(descriptor: Any) -> None:
-        descriptor.parent_uuid = parent
-        descriptor.thread.pid = process_id & 0x7FFFFFFF
-        descriptor.thread.tid = thread_id & 0x7FFFFFFF
-        descriptor.thread.thread_name = f"thread {thread_id}" if thread_id >= 0 else "inferred"
-
-    return fill
 
 
 def _write_names(timeline: Timeline, builder: Any, messages: Any) -> None:
@@ -202,16 +182,10 @@ def _write_memory(timeline: Timeline, tracks: _Descriptors, builder: Any, messag
         for column, name in (("total_bytes", f"{kind} memory, live"), ("reserved_bytes", f"{kind} memory, reserved")):
             known = events[events[column] >= 0]
             if len(known):
-                uuid = tracks.describe((column, process_id, device_id, kind), _counter(name, parent, messages))
+                unit = {"unit": messages.CounterDescriptor.UNIT_SIZE_BYTES}
+                key = (column, process_id, device_id, kind)
+                uuid = tracks.describe(key, name=name, parent_uuid=parent, counter=unit)
                 _write_counter(uuid, known["start_ns"].tolist(), known[column].tolist(), builder, messages)
-
-
-def _counter(name: str, parent: int, messages: Any) -> Any:
-    def fill(descriptor: Any) -> None:
-        _named(name, parent)(descriptor)
-        descriptor.counter.unit = messages.CounterDescriptor.UNIT_SIZE_BYTES
-
-    return fill
 
 
 def _write_counter(uuid: int, moments: list[int], values: list[int], builder: Any, messages: Any) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.output import atomic_output
+from xsp_post.base.output import write_text
 from xsp_post.exporters.base import Selection, Written, select
 from xsp_post.model.results import Results
 
@@ -32,8 +32,7 @@ def write(
         kernels=("node_id", "short_name"),
     )
     document = data(selection)
-    with atomic_output(path, force) as temporary:
-        temporary.write_text(json.dumps(document, separators=(",", ":")), encoding="utf-8")
+    write_text(path, json.dumps(document, separators=(",", ":")), force)
     counts = {f"stacks of {profile['name']}": len(profile["samples"]) for profile in document["profiles"]}
     return Written(Path(path), counts, selection.findings)
 

@@ -55,7 +55,7 @@ class SourceFormat:
 # In this order they are recognised, and in this order one of several forms of a capture is chosen: reading an
 # export needs no nsys.
 FORMATS: tuple[SourceFormat, ...] = (
-    SourceFormat(STORE, "xsp-post", "", (".xsp.sqlite",), "stores:is_store", "stores:refuse"),
+    SourceFormat(STORE, "xsp-post", "", (".xsp.sqlite",), "recognition:is_store", "recognition:refuse"),
     SourceFormat(NSYS_SQLITE, "nsys", "nsys export (.sqlite)", (".sqlite",), "files:is_sqlite", "nsys:read_sqlite"),
     SourceFormat(
         NSYS_FOLDER, "nsys", "nsys parquetdir or arrowdir", ("_pqtdir", "_arwdir"),

@@ -17,7 +17,7 @@ import pandas as pd
 from xsp_post.arrays.intervals import nest
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import allocations, interning, kineto_graphs, kineto_threads, kineto_waits, trace_events
+from xsp_post.ingest import allocations, interning, kineto_graphs, kineto_threads, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
 from xsp_post.ingest.kineto_operators import collectives_of, is_lowest
@@ -106,9 +106,10 @@ class _Assembly:
             launches=launches, activities=interning.conform(self.activities, interning.ACTIVITY_DTYPES),
             domains=domains, processes=self.processes, threads=self.threads, devices=devices, attributes=attributes,
             findings=self.findings,
-            synchronizations=kineto_waits.synchronizations(self.synchronizations, launches, self.strings.array()),
-            profiler_overhead=kineto_waits.overheads(self.overheads),
-            python_frames=kineto_waits.python_frames(self.frames), allocations=allocations.of_kineto(self.allocations),
+            synchronizations=kineto_threads.synchronizations(self.synchronizations, launches, self.strings.array()),
+            profiler_overhead=kineto_threads.overheads(self.overheads),
+            python_frames=kineto_threads.python_frames(self.frames),
+            allocations=allocations.of_kineto(self.allocations),
             graph_edges=self._graph_edges(), gpu_samples=self._gpu_samples,
         )  # fmt: skip
 

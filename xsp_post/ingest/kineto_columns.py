@@ -27,7 +27,7 @@ from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kern
 from xsp_post.ingest.json_text import value_of
 from xsp_post.ingest.kineto_categories import ACTIVITY_KINDS, ANNOTATION_PREFIXES, LAUNCH_CLASSES, SPAN_KINDS, canonical
 from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, Arguments, Event, TimesOf
-from xsp_post.ingest.kineto_waits import frame_text
+from xsp_post.ingest.kineto_threads import frame_text
 from xsp_post.ingest.side_files import message, said_entries, said_text
 from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds

@@ -4,16 +4,19 @@ Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), i
 ``ncu --import``.
 """
 
+import json
 import os
+import pickle
+import signal
 import subprocess
+import sys
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from xsp_post.base.children import end_with_parent
-from xsp_post.base.errors import CaptureError, ToolError
+from xsp_post.base import children
+from xsp_post.base.errors import CaptureError, ToolError, XspPostError
 from xsp_post.hardware import tools
-from xsp_post.ingest import ncu_child
 from xsp_post.ingest.ncu_csv import read_ncu_csv
 from xsp_post.ingest.recognition import sniff_ncu
 from xsp_post.model.counters import CounterReport
@@ -38,7 +41,7 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
         raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
         return read_ncu_csv(asked_before.pop(path, "") or import_by_tool(path), path.name)
-    return ncu_child.read(path, metrics)
+    return read(path, metrics)
 
 
 def needs_tool(path: Path) -> bool:
@@ -67,7 +70,7 @@ def import_by_tool(path: Path) -> str:
         ended = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=600, check=False,
             env={**os.environ, "LC_ALL": "C"},  # else numbers are written as the locale writes them
-            preexec_fn=end_with_parent(),
+            preexec_fn=children.end_with_parent(),
         )  # fmt: skip
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ToolError(f"{path}: {tool.path} could not import it ({error}).", code="ncu-import-failed") from error
@@ -77,3 +80,47 @@ def import_by_tool(path: Path) -> str:
             f"{path}: ncu --import ended with {ended.returncode}: {last[0][:300]}", code="ncu-import-failed"
         )
     return ended.stdout
+
+
+def read(path: Path, metrics: Sequence[str] | None) -> CounterReport:
+    """The report as a child process reads it. CaptureError where the child does not end well."""
+    wanted = json.dumps([os.fspath(path), None if metrics is None else list(metrics)])
+    done = subprocess.run(
+        children.python("xsp_post.ingest.ncu", wanted),
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
+        env=children.environment(os.path.dirname(path)), preexec_fn=children.end_with_parent(),
+    )  # fmt: skip
+    if done.returncode:
+        how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit {done.returncode}"
+        raise CaptureError(
+            f"{path}: NVIDIA's reader failed on it ({how}): it is damaged, or written by a newer ncu",
+            code="ncu-report-unreadable",
+        )
+    answer = pickle.loads(done.stdout)  # written by our own child
+    if isinstance(answer, XspPostError):
+        raise answer
+    report: CounterReport = answer
+    return report
+
+
+def main() -> None:
+    """The child: reads what its one argument names and writes the pickled report, or the error, to stdout."""
+    answer_to = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)  # the reader's log lines
+    from xsp_post.ingest.ncu_actions import read_report
+
+    path, metrics = json.loads(sys.argv[1])
+    answer: CounterReport | XspPostError
+    try:
+        answer = read_report(Path(path), metrics)
+    except XspPostError as error:
+        answer = error
+    with os.fdopen(answer_to, "wb") as stream:
+        pickle.dump(answer, stream, protocol=pickle.HIGHEST_PROTOCOL)
+    stream.close()
+    os._exit(0)  # the reader may fail once more when it is unloaded
+
+
+if __name__ == "__main__":
+    main()

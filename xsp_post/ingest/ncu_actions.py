@@ -18,8 +18,8 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.counters.quantities import is_input
 from xsp_post.ingest import ncu_blocks
-from xsp_post.ingest.counter_frames import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.ingest.interning import StringTable, short_kernel_name
+from xsp_post.ingest.ncu_csv import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 
 MAX_VALUES = 5_000_000  # above this only the metrics that quantities need are kept

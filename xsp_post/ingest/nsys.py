@@ -21,14 +21,12 @@ from xsp_post.ingest.gpu_samples import gpu_samples
 from xsp_post.ingest.interning import compact
 from xsp_post.ingest.nccl_payloads import nccl_attributes
 from xsp_post.ingest.nsys_activities import no_sentinel
-from xsp_post.ingest.nsys_devices import assumed_identity, device_frame
-from xsp_post.ingest.nsys_diagnostics import diagnostic_findings, without_paths
+from xsp_post.ingest.nsys_devices import assumed_identity, device_frame, diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
-from xsp_post.ingest.nsys_ranges import RangeReader
+from xsp_post.ingest.nsys_ranges import RangeReader, close_and_repair
 from xsp_post.ingest.nsys_requests import requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers, without_abi_suffix
 from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
-from xsp_post.ingest.nsys_times import close_and_repair
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole

@@ -4,8 +4,12 @@ Apart from the readers: asking imports none of them.
 """
 
 from pathlib import Path
+from typing import NoReturn
 
+from xsp_post.base.errors import CaptureError
+from xsp_post.ingest import files
 from xsp_post.ingest.json_text import head
+from xsp_post.ingest.sqlite_tables import SqliteTables
 
 CLOCK_FORMAT = "xsp-spans"
 
@@ -46,3 +50,22 @@ def sniff_kineto(path: Path) -> bool:
         return False
     keys = ('"traceEvents"', '"schemaVersion"', '"deviceProperties"', '"distributedInfo"', '"traceName"')
     return any(key in start for key in keys)
+
+
+def is_store(path: Path) -> bool:
+    """Whether a file is a SQLite database that xsp-post wrote."""
+    if not files.is_sqlite(path):
+        return False
+    try:
+        return "xsp_meta" in SqliteTables(path).tables()
+    except CaptureError:
+        return False
+
+
+def refuse(path: Path) -> NoReturn:
+    """Raise `CaptureError`: a store is what captures become."""
+    raise CaptureError(
+        f"{path}: is a store made by xsp-post, not a capture",
+        code="capture-is-store",
+        hint=f"look at it with: xsp-post tree {path}",
+    )

@@ -5,6 +5,7 @@ says each layer's shape, flops, least bytes and allocated bytes (`Trace.attribut
 (phase, module path, call index) as the ranges' texts say them.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import nest
+from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model import capture
-from xsp_post.model.capture import Capture
+from xsp_post.model.capture import DONE, FAILED, Capture
+from xsp_post.model.counters import DURATION, CounterReport
 from xsp_post.model.trace import Trace
 from xsp_post.names import range_text
 
@@ -125,3 +128,49 @@ def _keys(trace: Trace) -> pd.DataFrame:
         "phase": phases[around], "layer_path": np.where(is_layer, name, np.where(is_model, "", _NO_PATH)),
         "call_index": np.where(is_layer, np.array(calls, np.int64)[inverse], -1), "is_model": is_model,
     })  # fmt: skip
+
+
+_SAME_KERNELS = ("name", "range_path", "workload_type", "grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
+
+
+def failed_sets(made: Capture) -> list[Finding]:
+    """The metric sets of this capture's batch size that its run tried in vain; reads the folders beside it."""
+    alike = []
+    for file in sorted(made.directory.parent.glob(f"*/{capture.CAPTURE_NAME}")):
+        try:
+            other = capture.load_capture(file)
+        except CaptureError:
+            continue  # reported where the run directory is read
+        if (other.level, other.batch_size) == (made.level, made.batch_size):
+            alike.append(other)
+    recorded = {other.metric_set for other in alike if other.status == DONE}
+    failed = {other.metric_set: other for other in alike if other.status == FAILED}
+    return [
+        finding("counters-set-failed", example=f"{name}, batch {other.batch_size}: {other.reason}")
+        for name, other in failed.items()
+        if name and name not in recorded
+    ]
+
+
+def one_per_program(reports: Sequence[CounterReport]) -> list[CounterReport]:
+    """Of reports that complement each other (more metrics of the same kernels in the same order), the first.
+
+    A report that has no metric of its own is another recording, and stays.
+    """
+    chosen = list[CounterReport]()
+    programs = list[tuple[CounterReport, set[str]]]()  # the first report of some kernels, and all metrics seen of them
+    for report in reports:
+        names = set(report.metrics["metric_name"].cat.categories) - {DURATION}
+        for first, seen in programs:
+            if _is_of_same_kernels(first, report) and names - seen:
+                seen |= names
+                break
+        else:
+            chosen.append(report)
+            programs.append((report, names))
+    return chosen
+
+
+def _is_of_same_kernels(one: CounterReport, other: CounterReport) -> bool:
+    columns = list(_SAME_KERNELS)
+    return one.batch_size == other.batch_size and one.actions[columns].equals(other.actions[columns])

@@ -144,7 +144,7 @@ def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
         _with_stated_rank(loaded.trace, path.name)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
     if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
-        from xsp_post.ingest.metric_sets import failed_sets
+        from xsp_post.ingest.run_facts import failed_sets
 
         loaded.counters.batch_size = made.batch_size
         loaded.counters.findings += failed_sets(made)

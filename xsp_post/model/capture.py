@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import CaptureError, ContradictionError
-from xsp_post.base.output import atomic_output
+from xsp_post.base.output import write_text
 from xsp_post.model.levels import RUN_LEVELS
 
 # Version of manifest.json and capture.json. Every number ever used:
@@ -238,8 +238,7 @@ def check_alike(captures: Sequence[Capture]) -> None:
 
 def write_json(path: Path, values: dict[str, Any]) -> None:
     """A small JSON file, replaced in one step (OutputError, exit 6, where the disk refuses)."""
-    with atomic_output(path, force=True) as temporary:
-        temporary.write_text(json.dumps(values, indent=1, sort_keys=False, allow_nan=False) + "\n", encoding="utf-8")
+    write_text(path, json.dumps(values, indent=1, allow_nan=False) + "\n", force=True)
 
 
 def read_json(path: Path) -> dict[str, Any]:

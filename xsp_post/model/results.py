@@ -134,3 +134,10 @@ def with_unknown(table: str, frame: pd.DataFrame) -> pd.DataFrame:
             numbers = frame[column].to_numpy(np.int64)
             nullable[column] = pd.arrays.IntegerArray(numbers.copy(), numbers == -1)
     return frame.assign(**nullable) if nullable else frame
+
+
+def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as JSON-ready dicts: missing values are None."""
+    frame = frame.astype(object)
+    rows: list[dict[Any, Any]] = frame.where(frame.notna(), None).to_dict("records")
+    return rows

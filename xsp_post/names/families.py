@@ -131,46 +131,28 @@ _ARGUMENTS = re.compile(r"\([^()]*\)")
 _RETURN = re.compile(r"^(?:void|int|float|bool|__global__)\s+")
 _TRITON_NUMBERS = re.compile(r"(?<=[a-z])_\d+(?:d\d*c?e?)?(?:_\d+)*(?:de)*$")
 _ANY_SUFFIX = re.compile(r"(?:__kernel)?(?:_\d+)+$")
-_TILES = re.compile(
-    r"_?(?:tilesize|warpsize|warpgroupsize|tensor|sliced|stage|warp|cluster|splitK|align|bK)?\d+x\d+(?:x\d+)*(?:_\d+x\d+)*"
-    r"|_stages?_?\d+|_align\d+|_ldg\d+|_cta\d+|_v\d+$",
-    re.IGNORECASE,
-)
 
 
-def normalise_kernel_name(
-    names: Iterable[str], *, drop_template_arguments: bool = True, drop_suffix_numbers: bool = True, drop_tile_sizes:
-    bool = False,
-) -> np.ndarray:  # fmt: skip
-    """Kernel names without what changes between builds, GPUs and compilations; object array, shape (n,).
+def normalise_kernel_name(names: Iterable[str]) -> np.ndarray:
+    """Kernel names without what changes between builds and compilations; object array, shape (n,).
 
-    Always: return type, argument list and unnamed namespaces go. ``drop_template_arguments``: everything in
-    angle brackets. ``drop_suffix_numbers``: the running numbers that inductor and Triton append
-    (``triton_poi_fused_add_3`` and ``…_7`` are one kernel). ``drop_tile_sizes``: tile shapes, stages and
-    alignments of cuBLAS, cutlass and xmma kernels, so that one product counts as one on another GPU.
-    A name never becomes empty: if nothing would be left, it stays.
+    Return type, argument list, unnamed namespaces and everything in angle brackets go, and the running numbers that
+    inductor and Triton append (``triton_poi_fused_add_3`` and ``…_7`` are one kernel). A name never becomes empty: if
+    nothing would be left, it stays.
     """
     codes, uniques = _different(names)
-    done = np.array(
-        [_normalise(str(name), drop_template_arguments, drop_suffix_numbers, drop_tile_sizes) for name in uniques],
-        dtype=object,
-    )
+    done = np.array([_normalise(str(name)) for name in uniques], dtype=object)
     return done[codes] if len(done) else np.empty(0, dtype=object)
 
 
-def _normalise(name: str, templates: bool, numbers: bool, tiles: bool) -> str:
+def _normalise(name: str) -> str:
     text = _UNNAMED.sub("", name[:_LONGEST]).replace("::::", "::").replace("<>", "")
-    if templates:
-        text = _strip_nested(_INNERMOST, text)
-        text = _strip_nested(_ARGUMENTS, text).split("<", 1)[0].split("(", 1)[0]
+    text = _strip_nested(_INNERMOST, text)
+    text = _strip_nested(_ARGUMENTS, text).split("<", 1)[0].split("(", 1)[0]
     text = _RETURN.sub("", text.strip()).strip()
     text = text.removeprefix("::")
-    if numbers:
-        is_generated = text.startswith("triton_") or "_fused_" in text
-        text = _ANY_SUFFIX.sub("", text) if is_generated else _TRITON_NUMBERS.sub("", text)
-    if tiles:
-        text = _TILES.sub("", text)
-    return text or name
+    is_generated = text.startswith("triton_") or "_fused_" in text
+    return (_ANY_SUFFIX if is_generated else _TRITON_NUMBERS).sub("", text) or name
 
 
 def _strip_nested(pattern: re.Pattern[str], text: str) -> str:

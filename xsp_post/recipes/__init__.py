@@ -15,7 +15,7 @@ from pathlib import Path
 
 from xsp_post.base import children
 from xsp_post.base.errors import OutputError
-from xsp_post.base.output import atomic_output
+from xsp_post.base.output import write_text
 from xsp_post.base.text_safety import write_csv
 
 RECIPES = ("xsp_tree",)
@@ -59,8 +59,7 @@ def _import_path() -> str:
 
 def _put(path: Path, text: str) -> None:
     if not (path.is_file() and path.read_text(encoding="utf-8") == text):
-        with atomic_output(path, force=True) as temporary:
-            temporary.write_text(text, encoding="utf-8")
+        write_text(path, text, force=True)
 
 
 def tables_of(report: Path, folder: Path, names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.categories import categorical
+from xsp_post.arrays.texts import categorical
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import column_names

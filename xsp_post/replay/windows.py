@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.categories import index_of
 from xsp_post.arrays.cutting import cut
 from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.arrays.texts import index_of
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches

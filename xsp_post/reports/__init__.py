@@ -4,22 +4,10 @@
 `charts` gives all of a report's charts by id. They see `analysis.Results` only.
 """
 
-from typing import Any
+from xsp_post.base.lazy import lazily
 
-_PUBLIC = {
+# Altair takes a third of a second
+__getattr__ = lazily(__name__, {
     "charts": "images", "to_png": "images", "to_svg": "images", "write_report": "html", "render": "html",
     "report_dict": "json_form", "build": "document",
-}  # fmt: skip
-
-
-def __getattr__(name: str) -> Any:
-    """Public names, imported when first used: Altair takes a third of a second."""
-    if name not in _PUBLIC:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
-    return getattr(import_module(f"{__name__}.{_PUBLIC[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_PUBLIC)
+})  # fmt: skip

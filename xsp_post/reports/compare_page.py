@@ -1,26 +1,14 @@
 """The tables of a comparison → one self-contained page."""
 
-import os
-
 import pandas as pd
 
-from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.cases import Case
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.frames import Frame
-from xsp_post.reports.page_rows import SECTIONS
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.small_page import Fact, render_page
-
-
-def write_compare_page(
-    results: Results, path: str | os.PathLike[str], *, names: tuple[str, str] = ("base", "other"), force: bool = False
-) -> None:
-    """Write the page of a comparison. Raises `OutputError`."""
-    with atomic_output(path, force) as temporary:
-        temporary.write_text(render(results, names), encoding="utf-8")
 
 
 def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
@@ -29,14 +17,13 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
     statements = [
         ("other" if row["is_difference"] else "compute", str(row["statement"])) for row in summary.to_dict("records")
     ]
-    rows = (row for row in SECTIONS.values() if row.page == "compare")
     return render_page(
         f"{names[0]} → {names[1]}",
         "differences of the second against the first",
         "xsp-post comparison",
         _facts(results),
         statements,
-        sections_of(rows, results, _FRAMES, {"totals": _totals_lead}),
+        sections_of("compare", results, _FRAMES, {"totals": _totals_lead}),
     )
 
 

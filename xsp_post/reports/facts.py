@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.arrays.processes import WITHIN_PROCESS
-from xsp_post.base.sentences import sentence
+from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (
@@ -18,7 +18,7 @@ from xsp_post.model.schemas.units import (
     format_ratio_percent,
 )
 from xsp_post.reports import cases
-from xsp_post.reports.verdict_captures import captures_of
+from xsp_post.reports.cases import captures_of
 from xsp_post.tables.analyses.limits import find_limit
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.

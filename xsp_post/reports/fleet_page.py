@@ -1,18 +1,14 @@
 """Fleet tables → one self-contained page (Tables VIII–X, Figures 10–12 of the paper)."""
 
-import os
-
 import pandas as pd
 
-from xsp_post.base.output import atomic_output
-from xsp_post.base.sentences import SENTENCES
+from xsp_post.base.texts import SENTENCES
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
-from xsp_post.reports.page_rows import SECTIONS
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import distinct
@@ -20,12 +16,6 @@ from xsp_post.tables.analyses.ranks import rank_sentence
 
 BAR_LIMIT = 40
 LINE_LIMIT = 12
-
-
-def write_fleet_page(results: Results, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write the page of a fleet store. Raises `OutputError`."""
-    with atomic_output(path, force) as temporary:
-        temporary.write_text(render(results), encoding="utf-8")
 
 
 def render(results: Results) -> str:
@@ -50,7 +40,7 @@ def render(results: Results) -> str:
     statements += [
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
-    sections = sections_of((row for row in SECTIONS.values() if row.page == "fleet"), results, _FRAMES, {})
+    sections = sections_of("fleet", results, _FRAMES)
     return render_page(
         "Fleet of captures",
         f"{format_count(len(fleet))} captures side by side",

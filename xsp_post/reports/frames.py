@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
-from xsp_post.base.sentences import sentence
+from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent

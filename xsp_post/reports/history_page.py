@@ -1,28 +1,18 @@
 """The tables of a history → one self-contained page: its sentences, a chart per measure, changes and values."""
 
-import os
-
 import pandas as pd
 
-from xsp_post.base.output import atomic_output
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_count
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.history import history_lines
-from xsp_post.reports.page_rows import SECTIONS
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.small_page import Fact, render_page
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.history import CAUSE, KERNEL, LAYER, MODEL
 
 LINE_LIMIT = 8
-
-
-def write_history_page(results: Results, path: str | os.PathLike[str], *, force: bool = False) -> None:
-    """Write the page of a history store. Raises `OutputError`."""
-    with atomic_output(path, force) as temporary:
-        temporary.write_text(render(results), encoding="utf-8")
 
 
 def render(results: Results) -> str:
@@ -34,8 +24,7 @@ def render(results: Results) -> str:
         Fact("changes", format_count(len(changes[["workload_index", "change_index"]].drop_duplicates()))),
     ]
     statements = [("kernel", line) for line in history_lines(values, changes)]
-    rows = (row for row in SECTIONS.values() if row.page == "history")
-    sections = sections_of(rows, results, _FRAMES, {})
+    sections = sections_of("history", results, _FRAMES)
     return render_page("History", f"{format_count(captures)} captures", "xsp-post history", facts, statements, sections)
 
 

@@ -3,12 +3,133 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from xsp_post.base.output import atomic_output
+from xsp_post import __version__
+from xsp_post.base.output import write_text
 from xsp_post.model.results import Results
-from xsp_post.reports import page_top, shell
+from xsp_post.model.schemas.units import format_ns, format_operations, format_ratio_percent
+from xsp_post.model.schemas.words import QUESTIONS, way
+from xsp_post.reports import shell
+from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.document import Document, build
+from xsp_post.reports.facts import counted
 from xsp_post.reports.page_data import PageData
+from xsp_post.reports.page_rows import SectionRow
+from xsp_post.reports.shell import macro
+from xsp_post.reports.summary import Summary, TopRow
+from xsp_post.reports.text import visible
+from xsp_post.reports.theme import TIMES, WAYS
+from xsp_post.reports.trust import Balance, Shown, Split
+from xsp_post.reports.why import reach_of
+from xsp_post.tables.analyses.advice import Advice
+
+Bar = tuple[str, str, list[dict[str, Any]], list[str]]
+
+
+def first_screen(summary: Summary) -> str:
+    """The verdict with what each resource would save, what to do next, facts, and the layers that matter."""
+    where = f" ({summary.case.label})" if summary.case and summary.case.label else ""
+    outside = [summary.outside] if summary.outside else []
+    tops = []
+    if summary.top_layers or outside:
+        title = "The layers that take most" if summary.top_layers else "No layer was recorded"
+        tops.append((title + where, top_rows(summary.top_layers, outside)))
+    if summary.top_kernels:
+        tops.append((f"The {summary.device.work} that take most{where}", top_rows(summary.top_kernels)))
+    return macro("first_screen")(summary, _shares(summary), [_action(one) for one in summary.advice], tops)
+
+
+def _shares(summary: Summary) -> list[dict[str, Any]]:
+    """What would be saved if a resource took half its time: those that save most, their parts, all of them."""
+    rows = [one for one in summary.shares if not one["part"]]
+    wholes = [one["resource"] for one in rows]
+    told = [name for i, name in enumerate(wholes) if i in (0, 1, len(rows) - 1) or (rows[i]["is_shown"] and i < 5)]
+    ordered = sorted(summary.shares, key=lambda one: (wholes.index(one["resource"]), one["part"] != ""))
+    return [
+        {**one, "margin": one["high_gain_ratio"] - one["gain_ratio"], "width": f"{200 * max(one['gain_ratio'], 0):.1f}"}
+        for one in ordered
+        if one["resource"] in told and (one["is_shown"] or not one["part"])
+    ]
+
+
+def _action(one: Advice) -> dict[str, str]:
+    """What to do, with the most it can save: a share of the verdict's time, or of other time the time itself."""
+    time, share = format_ns(one.bound_ns), format_ratio_percent(one.bound_ratio)
+    of = "" if one.bound_of == "the time" else f", {share} of {one.bound_of}"
+    reach = reach_of(one)
+    why = f"{visible(one.evidence, 500)} {reach[:1].upper()}{reach[1:]} {time}{of}. "
+    return {
+        "what": visible(one.what, 400), "bound": f"{reach} {time if of else share}",
+        "why": f"{why}Assumed: {visible(one.assumption, 400)}",
+    }  # fmt: skip
+
+
+def top_rows(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> list[tuple[TopRow, str, bool]]:
+    """Rows, heaviest first, with the width of their bar in percent and whether they have a rank; those of ``unranked``
+    stand among them without. Rows whose time is not known are shown only where none is known, without a bar."""
+    rows = [row for row in rows if row.latency_ns > 0] or rows
+    length = {id(row): max(row.latency_ns, 0.0) if row.latency_ns > 0 else 0.0 for row in (*rows, *unranked)}
+    widest = max(length.values(), default=0.0) or 1.0
+    ordered = sorted((*rows, *unranked), key=lambda row: -length[id(row)])
+    return [(row, f"{100 * length[id(row)] / widest:.1f}", row in rows) for row in ordered]
+
+
+def findings(found: list[Shown]) -> str:
+    """Problems in the data, their causes, and what to do."""
+    return macro("findings")(found)
+
+
+def trust(summary: Summary) -> str:
+    """How accurate the numbers are, what the time went to, and whether every kernel is accounted for."""
+    bars = [*map(_split, summary.splits), *map(_balance, summary.balances)]
+    rows = rows_of(summary.trust)
+    return macro("trust")(bars, rows) if bars or rows else ""
+
+
+def _split(split: Split) -> Bar:
+    parts = [
+        _part(f"{part.label} {format_ratio_percent(part.time_ns / max(split.total_ns, 1))} ({format_ns(part.time_ns)})",
+              part.time_ns, split.total_ns, f"--{TIMES.get(part.kind, 'gap')}")
+        for part in split.parts
+    ]  # fmt: skip
+    return split.title, split.of, parts, []
+
+
+def _part(text: str, time: int, total: int, role: str) -> dict[str, Any]:
+    return {"text": text, "width": f"{max(time, total / 400, 1):.0f}", "role": role}
+
+
+def _balance(balance: Balance) -> Bar:
+    unit = ("kernel", "kernels") if balance.operation_count == balance.kernel_count else ("operation", "operations")
+    total = max(balance.device_ns, 1)
+
+    def amount(operations: int, time: int) -> str:
+        return f"{counted(operations, *unit)}, {format_ns(time)} ({format_ratio_percent(time / total)})"
+
+    parts = [
+        _part(f"{way(balance.question, one)}: {amount(count, time)}", time, total, f"--{WAYS.get(one, 'base')}")
+        for one, count, time in balance.parts
+    ]
+    said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
+    every = format_operations(balance.kernel_count, balance.copy_count, balance.graph_count)
+    over = f" in {balance.capture_count} captures" if balance.capture_count > 1 else ""
+    more = [f"{said} {every}, {format_ns(balance.device_ns)}{over}"]
+    if balance.question == "layer" and balance.self_operation_count:
+        own = amount(balance.self_operation_count, balance.self_device_ns)
+        more.append(f"of these in no layer, [self] of their model: {own}")
+    return QUESTIONS.get(balance.question, balance.question), "", parts, more
+
+
+def missing(rows: Sequence[SectionRow]) -> str:
+    """What this report could also show, and what would record it."""
+    return macro("missing")(rows) if rows else ""
+
+
+def footer(summary: Summary, cut_count: int) -> str:
+    """Sources, version, and what was cut."""
+    return macro("footer")(__version__, summary.sources, cut_count)
+
 
 _VIEWS = ("Why", "Layers", "Kernels", "Timeline", "Compare", "Trust")  # one a question, in the order of the menu
 
@@ -22,8 +143,7 @@ def write_report(
     only: Sequence[str] = (),
 ) -> Path:
     """Write the page and return its path. OutputError when the path exists (without ``force``) or cannot be written."""
-    with atomic_output(path, force) as temporary:
-        temporary.write_text(render(results, case=case, only=only), encoding="utf-8")
+    write_text(path, render(results, case=case, only=only), force)
     return Path(path)
 
 
@@ -38,13 +158,13 @@ def render_document(document: Document) -> str:
     shell.add_blocks(document.sections, data)
     summary = document.summary
     parts = [
-        shell.Part("Why", "summary", "Summary", page_top.first_screen(summary)),
+        shell.Part("Why", "summary", "Summary", first_screen(summary)),
         *shell.parts_of(document.sections),
-        shell.Part("Trust", "findings", "Findings", page_top.findings(summary.findings)),
-        shell.Part("Trust", "trust", "Trust and balance", page_top.trust(summary)),
-        shell.Part("Trust", "missing", "What is missing", page_top.missing(document.missing)),
+        shell.Part("Trust", "findings", "Findings", findings(summary.findings)),
+        shell.Part("Trust", "trust", "Trust and balance", trust(summary)),
+        shell.Part("Trust", "missing", "What is missing", missing(document.missing)),
     ]
+    foot = footer(summary, data.strings.cut_count)
     shown = [part for part in parts if part.section or part.html]
     shown.sort(key=lambda part: _VIEWS.index(part.view))
-    footer = page_top.footer(summary, data.strings.cut_count)
-    return shell.page(shell.Shell("xsp-post report", summary.title, summary.machine, shown, footer, True), data)
+    return shell.page(shell.Shell("xsp-post report", summary.title, summary.machine, shown, foot, True), data)

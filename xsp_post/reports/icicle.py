@@ -13,8 +13,7 @@ from xsp_post.arrays.repeats import fold_with_targets, summed
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note
-from xsp_post.reports.layer_groups import starred
-from xsp_post.reports.pick import deepest_capture, of_capture
+from xsp_post.reports.pick import deepest_capture, of_capture, starred
 from xsp_post.reports.text import short_kernels, visible_series
 
 NODE_LIMIT = 2400

@@ -1,7 +1,5 @@
 """Single charts, as Altair objects, PNG or SVG; no browser and no network is needed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

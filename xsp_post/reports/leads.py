@@ -17,10 +17,9 @@ from xsp_post.reports import cases, frames, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.cases import Case
 from xsp_post.reports.facts import counted, has_iterations
-from xsp_post.reports.gpu_samples_line import gpu_samples_lines
 from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.live_memory import peak_device
-from xsp_post.reports.memory_line import memory_line
+from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.rooflines import roof_data

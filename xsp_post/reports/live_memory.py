@@ -4,10 +4,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports.cases import Case
+from xsp_post.reports.cases import Case, captures_of
 from xsp_post.reports.memory_line import EARLIER, owners_of
 from xsp_post.reports.text import shorten, visible
-from xsp_post.reports.verdict_captures import captures_of
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 BIN_COUNT = 240

@@ -1,6 +1,6 @@
 """Rows of `page.txt` and results → the sections of a page."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,7 @@ from xsp_post.reports.cases import Case
 from xsp_post.reports.draw import draw, rows_of
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.leads import Lead
-from xsp_post.reports.page_rows import CHARTS, TABLES, ChartRow, SectionRow, TableRow, sorted_by
+from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES, ChartRow, SectionRow, TableRow, sorted_by
 from xsp_post.reports.rooflines import draw_roofline, on_axes, roof_data
 from xsp_post.reports.text import short_kernels
 
@@ -84,8 +84,9 @@ def _table(row: TableRow, frame: pd.DataFrame, page: str) -> Table:
 
 
 def sections_of(
-    rows: Iterable[SectionRow], results: Results, frames: Mapping[str, Frame], leads: Mapping[str, Lead]
+    page: str, results: Results, frames: Mapping[str, Frame], leads: Mapping[str, Lead] | None = None
 ) -> list[Section]:
     """The sections of a page of many captures that have something to show."""
-    found = (section_of(row, results, None, frames, leads) for row in rows)
+    rows = (row for row in SECTIONS.values() if row.page == page)
+    found = (section_of(row, results, None, frames, leads or {}) for row in rows)
     return [section for section in found if section is not None]

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from xsp_post.base.sentences import SENTENCES, sentence
+from xsp_post.base.texts import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case

@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.messages import SEVERITIES
-from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.blocks import says_nothing, twins
+from xsp_post.reports.cases import own_verdicts
 from xsp_post.reports.facts import device_of
-from xsp_post.reports.gpu_samples_line import gpu_samples_lines
-from xsp_post.reports.memory_line import memory_line
+from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import one_line, say
@@ -26,7 +26,6 @@ from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.text import cut_alike, make_distinct, short_kernel, visible
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import verdict_line
-from xsp_post.reports.verdict_captures import own_verdicts
 from xsp_post.reports.why import late_rank_line, print_first, why
 from xsp_post.tables.analyses.ranks import rank_sentence
 

@@ -5,11 +5,11 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from xsp_post.base.sentences import SENTENCES
 from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import SENTENCES
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.views import label_of
-from xsp_post.reports.layer_groups import starred
+from xsp_post.reports.pick import starred
 from xsp_post.reports.text import shorten
 from xsp_post.reports.tree_rows import STRUCTURELESS, Row
 

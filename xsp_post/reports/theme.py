@@ -6,8 +6,6 @@ Charts are made in the light palette. The page's dark form replaces each light c
 colour-vision deficiencies; what a colour says is always said by a shape, a label or a position as well.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

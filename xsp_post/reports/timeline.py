@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import numbered
-from xsp_post.base.sentences import sentence
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note

@@ -5,11 +5,15 @@ from typing import Any
 
 import pandas as pd
 
+from xsp_post.base.messages import INFO, SEVERITIES
+from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import cases
 from xsp_post.reports.facts import spread
+from xsp_post.reports.text import visible
+from xsp_post.tables.analyses.limits import Limit, in_scope
 
 _UNKNOWN_OVERHEAD = "included, not measured: xsp-post run --levels M,ML,MLG measures it"
 _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
@@ -149,3 +153,100 @@ def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:
         return [("Flop and bytes", "none", "–", "counted from the model: least possible bytes, no counters", "none")]
     coverage = f"for {format_ratio_percent(total['counter_coverage_ratio'])} of the kernel time"
     return [("Flop and bytes", "counters", "1", coverage, "times are not taken from the counter run")]
+
+
+# -- Findings as the page shows them: worst first, one per code, with cause and cure -----------------------------------
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A finding code with everything the page says of it."""
+
+    code: str
+    severity: str
+    title: str
+    cause: str
+    cure: str
+    count: int
+    examples: tuple[str, ...]
+
+
+def shown_findings(results: Results) -> list[Shown]:
+    """One entry per code, worst severity and most rows first."""
+    frame = frame_or_empty(results, "findings")
+    if frame.empty:
+        return []
+    frame = frame.assign(code=frame["code"].astype(str), severity=frame["severity"].astype(str))
+    order = {severity: i for i, severity in enumerate(SEVERITIES)}
+    found = []
+    for code, rows in frame.groupby("code", sort=False):
+        severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
+        examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
+        hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
+        known, title = severity if severity in order else INFO, visible(str(rows["title"].iloc[0]), 200)
+        cause, count = _lines(str(rows["cause"].iloc[0])), int(rows["count"].sum())
+        found.append(Shown(str(code), known, title, cause, " ".join(hints[:2]), count, tuple(examples)[:3]))
+    return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))
+
+
+def _lines(text: str) -> str:
+    """A hint with the line breaks of the code in it."""
+    return "\n".join(visible(line, 600) for line in text.splitlines()[:8])
+
+
+# -- Device windows and idle causes → what the time of the devices went to, part by part -------------------------------
+
+# Idle causes with less than this share of the window, and those after the first few, are joined.
+_LEAST_RATIO = 0.005
+_MOST_CAUSES = 5
+_WORK = (
+    ("kernel", "kernels", "kernel_busy_ns"),
+    ("graph", "CUDA graphs", "graph_busy_ns"),
+    ("communication", "communication", "communication_ns"),
+    ("copy", "copies and memsets", "copy_busy_ns"),
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """``kind``: what it is, for its colour: kernel, copy, graph, communication, an idle cause"""
+
+    kind: str
+    label: str
+    time_ns: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """Parts that add up to ``total_ns``. ``of``: what the total is, in words."""
+
+    title: str
+    of: str
+    total_ns: int
+    parts: tuple[Part, ...]
+
+
+def device_split(results: Results, limit: Limit) -> Split | None:
+    """Kernels, graphs, communication, copies, and idle time by cause; None where no device work was recorded."""
+    if not limit.window_ns or not limit.window:
+        return None
+    names = {} if limit.is_gpu else {"kernel": "operators"}
+    work = [Part(kind, names.get(kind, label), int(limit.window[column])) for kind, label, column in _WORK]
+    by_cause = in_scope(results, limit).groupby("cause", observed=True)["idle_ns"].sum()
+    idle = by_cause.set_axis(by_cause.index.astype(str)).sort_index().sort_values(ascending=False)
+    shown = idle[idle >= _LEAST_RATIO * limit.window_ns].head(_MOST_CAUSES)
+    parts = [
+        *work,
+        *(Part(str(cause), f"idle: {sentence(f'cause.{cause}')}", int(time)) for cause, time in shown.items()),
+    ]
+    rest = limit.window_ns - sum(part.time_ns for part in parts)
+    if rest > 0:
+        parts.append(Part("other", "idle: other causes" if len(shown) else "idle", rest))
+    over = f", summed over {limit.device_count} GPUs" if limit.device_count > 1 else ""
+    device = "GPU" if limit.is_gpu else "CPU operators"
+    return Split(
+        f"Where the time of the {device}{'s' if over else ''} went to",
+        f"{sentence(f'scope.{limit.scope}')}: {format_ns(limit.window_ns)}{over}",
+        limit.window_ns,
+        tuple(part for part in parts if part.time_ns > 0),
+    )

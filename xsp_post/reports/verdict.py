@@ -10,15 +10,15 @@ from typing import Any
 import pandas as pd
 from rich.text import Text
 
-from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.reports import cases
+from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
 from xsp_post.reports.text import short_kernel, shorten, visible
-from xsp_post.reports.verdict_captures import captures_of, main_captures, own_verdicts
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import (
     CauseRow,

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.text import Text
 
-from xsp_post.base.sentences import sentence
 from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import KERNELS
+from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
@@ -32,7 +33,6 @@ from xsp_post.reports.verdict import (
     shares,
     verdict_text,
 )
-from xsp_post.reports.verdict_captures import main_captures, own_verdicts
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.ranks import rank_sentence
 

@@ -19,8 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.pairs import paired_differences
-from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.processes import paired_differences, summarise_repeats
 from xsp_post.arrays.statistics import compare_summaries
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding

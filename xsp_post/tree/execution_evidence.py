@@ -4,8 +4,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.confidence import confidence_words
 from xsp_post.model.schemas.units import format_ratio_percent
+from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.tree.executions import CYCLES, REPLAYS, SEQUENCE, TRAINING, Candidate
 from xsp_post.tree.structure.constants import DEFAULTS

@@ -5,8 +5,8 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.arrays.rollup import sums_per_node
-from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
+from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.tree.ranks import rank_of_node
 

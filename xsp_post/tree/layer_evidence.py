@@ -7,8 +7,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.confidence import confidence_words
 from xsp_post.model.levels import Level
+from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.tree import NodeKind
 from xsp_post.tree.node_names import NodeNames
 

@@ -6,8 +6,12 @@ process run in turns (`blocks`); each writes into a folder of its own.
 
 import gc
 import json
+import random
 import time
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
+from math import ceil
 from typing import Any
 
 import torch
@@ -15,12 +19,99 @@ import torch
 from xsp_post.base.errors import UsageError
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_MODEL
-from xsp_post.workload.blocks import LEAST_ROUNDS, PROCESS_S, Block, fitted_count, rounds_of
-from xsp_post.workload.environment import environment
-from xsp_post.workload.facts import functional_facts, layer_facts
-from xsp_post.workload.hook_effect import hook_effect
+from xsp_post.workload.facts import environment, functional_facts, layer_facts
 from xsp_post.workload.models import Built, build
-from xsp_post.workload.recorder import Recorder, Recording, synchronizer
+from xsp_post.workload.ranges import LayerRanges
+from xsp_post.workload.recorder import Recorder, Recording, profile, synchronizer
+
+ROUNDS = 5  # blocks of each level in a process; pairs of blocks are what an overhead is computed from
+# at the beginning of a block do not count: one iteration, of a fast model so many that they take that long; after
+# torch.profiler stopped, the first half millisecond or two were seen to be slower
+SETTLING_S, MOST_SETTLING = 0.005, 10
+MOST_TIMES, LEVEL_S = 5, 0.25
+# a process that takes longer than this ends after the round that it is in, but not before the second one
+PROCESS_S, LEAST_ROUNDS = 20.0, 2
+
+
+@dataclass(frozen=True)
+class Block:
+    """Iterations of one level (its number in the process), one after another. The first ones settle: they are
+    marked as warm-up, so that what the block before left behind is not measured."""
+
+    level_index: int
+    settling_count: int
+    measured_count: int
+
+
+def rounds_of(level_count: int, iteration_count: int, iteration_s: float, seed: str) -> list[list[Block]]:
+    """The rounds of a process that ``level_count`` levels share; ``iteration_count`` of each level are measured, and
+    one takes about ``iteration_s``."""
+    settling = min(max(ceil(SETTLING_S / iteration_s), 1), MOST_SETTLING)
+    shuffle = random.Random(seed).shuffle
+    count = min(ROUNDS, iteration_count)
+    planned = []
+    for number in range(count):
+        order = list(range(level_count))
+        shuffle(order)
+        measured = iteration_count // count + (number < iteration_count % count)
+        planned.append([Block(level, settling, measured) for level in order])
+    return planned
+
+
+def fitted_count(iteration_count: int, iteration_s: float) -> int:
+    """More iterations of a model that is fast: up to `MOST_TIMES` as many, as long as a level takes `LEVEL_S`."""
+    return max(iteration_count, min(int(LEVEL_S / iteration_s), iteration_count * MOST_TIMES))
+
+
+# -- ``run`` → capture: do layer ranges change what runs? One profiled iteration without them, and one with them -------
+
+OPERATORS, KERNELS = "operators", "kernels"
+
+
+class _Nowhere:
+    """A sink that writes nothing: the hooks alone."""
+
+    def prepare(self, text: str, category: str, payload: int) -> None: ...
+
+    def push(self, prepared: None) -> None: ...
+
+    def pop(self, shape: tuple[int, ...] | None) -> None: ...
+
+
+def hook_effect(built: Built, workload: Workload) -> dict[str, Any]:
+    """``kind`` (operators, or kernels of a GPU), ``without`` and ``with``: name → how often one iteration without,
+    and with layer ranges, runs it; names that run equally often are left out."""
+    synchronize = synchronizer(workload.device)
+
+    def iteration() -> None:
+        for phase in built.phases:
+            phase.run()
+        synchronize()
+
+    without = _counted(iteration, workload.device)
+    layers = LayerRanges(built.model, _Nowhere(), depth=workload.layer_depth, kinds=workload.layer_kinds)
+    try:
+        hooked = _counted(iteration, workload.device)
+    finally:
+        layers.remove()
+    different = [name for name in without | hooked if without[name] != hooked[name]]
+    return {
+        "kind": KERNELS if workload.device == "cuda" else OPERATORS,
+        "without": {name: without[name] for name in different},
+        "with": {name: hooked[name] for name in different},
+    }
+
+
+def _counted(iteration: Callable[[], None], device: str) -> Counter[str]:
+    """How often each kernel ran on the GPU, or each operator of torch on the CPU, in an iteration after another."""
+    iteration()
+    with profile(device) as recorded:
+        iteration()
+    events = recorded.events() or []
+    if device == "cuda":
+        return Counter(event.name for event in events if event.device_type.name == "CUDA")
+    return Counter(event.name for event in events if "::" in event.name)
+
 
 FACTS_VERSION = 1  # of facts.json: 1 first version (xsp-post 0.1.0)
 

@@ -6,8 +6,6 @@ called with those of ``batch_size``, ``device`` and ``dtype`` that it names as p
 ``(module, inputs)`` or ``(module, inputs, {phase: callable})``; inputs are a tensor, a tuple or a dict.
 """
 
-from __future__ import annotations
-
 import difflib
 import importlib
 import importlib.util

@@ -4,8 +4,6 @@ Copy bandwidth: one buffer far larger than any cache copied to another, read and
 Matrix product: square, 2·n³ flops, per number format. Best of many: a ceiling is what was reached once.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +11,7 @@ from typing import Any
 
 import torch
 
-from xsp_post.workload.environment import environment
+from xsp_post.workload.facts import environment
 
 _COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
 _MATRIX_SIZE = {"cuda": 8192, "cpu": 1024}

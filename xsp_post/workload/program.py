@@ -6,8 +6,6 @@ ranges; after ``warmup_count`` steps the profiler begins, ``step_count`` steps l
 unless it is to go on.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import runpy

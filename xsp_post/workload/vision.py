@@ -4,8 +4,6 @@ Every step that costs device time is a module of its own (also the residual addi
 so that every kernel falls into a layer. Shapes: inputs ``(batch, 3, 224, 224)``, outputs ``(batch, 1000)``.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

@@ -298,7 +298,7 @@ def test_the_child_is_asked_for_what_the_plan_says(tmp_path):
 def test_launch_blocking_reaches_the_deeper_levels_only(tmp_path):
     workload = Workload("gpt", is_launch_blocking=True)
     for level, expected in ((RUN_MODEL, None), (RUN_LAYER, "1")):
-        environment = base._environment(CapturePlan(workload, level, 1, 0, "clock", tmp_path), None)
+        environment = base._environment(CapturePlan(workload, level, 1, 0, "clock", tmp_path))
         assert environment.get("CUDA_LAUNCH_BLOCKING") == expected
 
 

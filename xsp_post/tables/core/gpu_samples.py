@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import Shares, means, shares
 from xsp_post.arrays.intervals import grouped_union, union
-from xsp_post.arrays.samples import Shares, means, shares
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.frames import METRIC_COLUMNS

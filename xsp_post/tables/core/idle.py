@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.categories import categorical
 from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.rollup import add_up
-from xsp_post.arrays.texts import Strings
+from xsp_post.arrays.texts import Strings, categorical
 from xsp_post.model.schemas import column_names
 from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause

@@ -5,11 +5,12 @@ What was live before the first event, or is not explained by the recorded ones, 
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.allocations import Lives, live_at, most_live, pair, running
+from xsp_post.arrays.allocations import Held, Lives, pair, running
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import sums_per_node
@@ -38,9 +39,68 @@ def memory_frames(tree: Tree, threads: Threads) -> tuple[dict[str, pd.DataFrame]
     if events.empty:
         return {name: empty_table(name) for name in _TABLES}, []
     memory = _Memory(tree, threads, events)
-    owners, memory_id = memory.owners()
-    frames = {"memory_devices": memory.devices(), "memory": owners, "memory_timeline": memory.timeline(memory_id)}
-    return frames, memory.findings()
+    devices, owners, memory_id = memory.places_and_owners()
+    return dict(zip(_TABLES, (devices, owners, memory.timeline(memory_id)))), memory.findings()
+
+
+@dataclass
+class PlaceEvents:
+    """Events of one memory in order of time, and what its owners hold; what no change explains was there earlier."""
+
+    start_ns: np.ndarray
+    size: np.ndarray  # bytes that each event changed
+    total: np.ndarray  # what was live after each
+    before: int  # and before the first
+    held: Held
+    is_earlier: np.ndarray  # bool per owner: what was there before the first event
+
+    def amounts(self, first: int, last: int) -> tuple[dict[str, Any], dict[str, np.ndarray], int]:
+        """Columns of ``memory_devices`` and, per owner, of ``memory`` for the events from ``first`` to ``last``; and
+        the event after which most was live, which may be the one before ``first``."""
+        total, held, size = self.total, self.held, self.size[first : last + 1]
+        before = int(total[first - 1]) if first else self.before
+        row = first + int(np.argmax(total[first : last + 1]))
+        peak = max(int(total[row]), before)
+        row = first - 1 if before > int(total[row]) else row
+        at_ns, end = int(self.start_ns[max(row, first)]), int(total[last])
+        memory = {
+            "allocation_count": int((size > 0).sum()), "release_count": int((size < 0).sum()),
+            "allocated_bytes": int(size[size > 0].sum()), "released_bytes": -int(size[size < 0].sum()),
+            "earlier_bytes": before, "peak_bytes": peak, "peak_ns": at_ns, "end_bytes": end,
+        }  # fmt: skip
+        inside = (held.when >= first) & (held.when <= last)
+        columns: dict[str, np.ndarray] = {}
+        for name, bytes_name, chosen in (
+            ("allocation_count", "allocated_bytes", inside & (held.change > 0)),
+            ("release_count", "released_bytes", inside & (held.change < 0)),
+        ):
+            columns[name] = np.bincount(held.who[chosen], minlength=held.owner_count)
+            columns[bytes_name] = np.abs(sums_per_node(held.who[chosen], held.change[chosen], held.owner_count))
+        columns["allocated_bytes"][self.is_earlier] = -1
+        at_peak = self._live(row, peak)
+        columns |= {
+            "most_live_bytes": self._most(first, last), "live_at_peak_bytes": at_peak,
+            "live_at_end_bytes": self._live(last, end),
+            "live_at_peak_ratio": at_peak / peak if peak > 0 else np.full(len(at_peak), np.nan),
+        }  # fmt: skip
+        return memory, columns, row
+
+    def _live(self, event: int, total: int) -> np.ndarray:
+        """What each owner holds after an event."""
+        live = np.maximum(self.held.at(event), 0)
+        live[self.is_earlier] = 0
+        live[self.is_earlier] = total - live.sum()
+        return live
+
+    def _most(self, first: int, last: int) -> np.ndarray:
+        most = self.held.most(first, last)
+        known = ~self.is_earlier[self.held.who]
+        changes = sums_per_node(self.held.when[known], self.held.change[known], len(self.total))
+        rest = np.append(self.before, self.total) - np.append(
+            0, np.cumsum(changes)
+        )  # before the first event, and after each
+        most[self.is_earlier] = rest[first : last + 2].max()
+        return most
 
 
 @dataclass
@@ -63,11 +123,6 @@ class _Memory:
         self.lives: Lives = pair(self.place, events["address"].to_numpy(), self.size)
         self.origin = self.lives.origin
         self.total, self.is_told = self._totals()
-        self.known = running(self.place, self.lives.change, self.count)
-        self.rest = self.total - self.known
-        self.first, self.last = _ends(self.place, self.count)
-        self.earlier = self.total[self.first] - self._size_told()[self.first]
-        self.peak_row, self.peak = self._peaks()
         self.node, self.layer = _owners(tree, events)
 
     def _size_told(self) -> np.ndarray:
@@ -85,45 +140,59 @@ class _Memory:
         change = np.where(lost, self.size, self.lives.change)
         return np.where(is_told[self.place], told, running(self.place, change, self.count, least)), is_told
 
-    def _peaks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Per place the row after which most was live, and how much; −1 where that was before the first event."""
-        order = np.lexsort((np.arange(len(self.total)), -self.total, self.place))
-        row = order[np.searchsorted(self.place[order], np.arange(self.count))]
-        before = self.earlier > self.total[row]
-        return np.where(before, -1, row), np.where(before, self.earlier, self.total[row])
-
     # -- tables -------------------------------------------------------------------------------------
 
-    def devices(self) -> pd.DataFrame:
-        size, place, count = self._size_told(), self.place, self.count
+    def places_and_owners(self) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
+        """A row per place; a row per place and layer (or range outside of layers), and one per place for what was there
+        earlier; and of each event the row whose memory it is about."""
+        frame, of_place, of_event = self._owner_rows()
+        made, ended_by, size = self.size > 0, self.lives.ended_by, self._size_told()
+        ended, lost = np.flatnonzero(made & (ended_by >= 0)), np.flatnonzero((self.size < 0) & (self.origin < 0))
+        when = np.concatenate([np.flatnonzero(made), ended_by[ended], lost])
+        who = of_event[np.concatenate([np.flatnonzero(made), ended, lost])]
+        change = np.concatenate([self.size[made], -self.size[ended], self.size[lost]])
         start = self.events["start_ns"].to_numpy()
-        made = size > 0
-        peak_ns = start[np.where(self.peak_row >= 0, self.peak_row, self.first)]
-        reserved = np.full(count, -1, np.int64)
-        np.maximum.at(reserved, place, self.events["reserved_bytes"].to_numpy())
-        frame = self.places.frame.assign(
+        devices, owners = [], []
+        for place in range(self.count):  # a handful
+            rows, mine, changes = (np.flatnonzero(of == place) for of in (self.place, of_place, self.place[when]))
+            held = Held(
+                np.searchsorted(rows, when[changes]), np.searchsorted(mine, who[changes]), change[changes], len(mine)
+            )
+            before = int(self.total[rows[0]] - size[rows[0]])
+            is_earlier = mine >= len(frame) - self.count
+            events = PlaceEvents(start[rows], size[rows], self.total[rows], before, held, is_earlier)
+            amounts, columns, peak = events.amounts(0, len(rows) - 1)
+            devices.append({**amounts, "peak_range": self._range_around(rows[peak] if peak >= 0 else -1)})
+            owners.append(frame.iloc[mine].assign(**columns, place=place))
+        told = pd.concat(owners)
+        amounts_told = ["release_count", "most_live_bytes", "live_at_peak_bytes", "live_at_end_bytes"]
+        told = told[told["owner_kind"].ne("earlier") | told[amounts_told].ne(0).any(axis=1)]
+        told = told.iloc[np.lexsort((-told["allocated_bytes"], -told["live_at_peak_bytes"], told["place"]))]
+        number = np.full(len(frame), -1, np.int64)
+        number[told.index] = np.arange(len(told))
+        told = told.drop(columns=["process_index", "place"]).reset_index(drop=True)
+        told.insert(0, "memory_id", np.arange(len(told)))
+        return self._devices(pd.DataFrame(devices)), told, number[of_event]
+
+    def _devices(self, amounts: pd.DataFrame) -> pd.DataFrame:
+        reserved = np.full(self.count, -1, np.int64)
+        np.maximum.at(reserved, self.place, self.events["reserved_bytes"].to_numpy())
+        return self.places.frame.drop(columns=["process_index"]).assign(
             recorded_by=_FRAMEWORK if self.tree.trace.provenance.collector != "nsys" else _DRIVER,
-            allocation_count=np.bincount(place[made], minlength=count),
-            release_count=np.bincount(place[~made], minlength=count),
-            allocated_bytes=sums_per_node(place[made], size[made], count),
-            released_bytes=sums_per_node(place[~made], -size[~made], count), earlier_bytes=self.earlier,
-            peak_bytes=self.peak, peak_ns=peak_ns, peak_offset_ns=peak_ns - self._origin(),
-            peak_range=self._peak_ranges(), end_bytes=self.total[self.last],
+            **{str(name): amounts[name] for name in amounts}, peak_offset_ns=amounts["peak_ns"] - self._origin(),
             reserved_bytes=np.where(reserved > 0, reserved, -1), memory_bytes=self._capacities(),
         )  # fmt: skip
-        return frame.drop(columns=["process_index"])
 
     def _origin(self) -> int:
         """What offsets count from, as ``--from`` does: nsys' clock as it is, others from the first event."""
         return 0 if self.tree.trace.provenance.collector == "nsys" else int(self.tree.nodes["start_ns"].iloc[0])
 
-    def _peak_ranges(self) -> list[str]:
-        """Per place what needed the memory at the peak."""
+    def _range_around(self, row: int) -> str:
+        """What needed the memory at an event."""
         names = np.asarray(self.tree.names.folded_names, object)
-        columns = ["parent_id", "kernel_count"]
-        nodes = self.tree.nodes[columns].assign(folded_name=names[self.tree.nodes["folded_id"].to_numpy()])
-        nodes = nodes.assign(node_id=np.arange(len(nodes)))
-        return [range_with_work(nodes, int(self.node[row]) if row >= 0 else -1) for row in self.peak_row.tolist()]
+        nodes = self.tree.nodes[["parent_id", "kernel_count"]]
+        nodes = nodes.assign(folded_name=names[self.tree.nodes["folded_id"].to_numpy()], node_id=np.arange(len(nodes)))
+        return range_with_work(nodes, int(self.node[row]) if row >= 0 else -1)
 
     def _capacities(self) -> np.ndarray:
         listed = self.tree.trace.devices
@@ -135,48 +204,25 @@ class _Memory:
         found = known.reindex(wanted).fillna(-1).to_numpy(np.int64)
         return np.where((self.places.frame["memory_kind"] == "device") & (found > 0), found, -1)
 
-    def owners(self) -> tuple[pd.DataFrame, np.ndarray]:
-        """One row per place and layer (or range outside of layers), and one per place for what was there earlier; and
-        of each event the row whose memory it is about."""
+    def _owner_rows(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
+        """The owners, those of earlier memory last; the place of each; and of each event the row it is about."""
         names = _OwnerNames(self.tree, self.node, self.layer)
         made = self.size > 0
         width = names.count * len(PHASES)
-        owner = np.where(made, self.place * width + names.number * len(PHASES) + self._phases(), -1)
-        codes, groups = pd.factorize(np.where(owner >= 0, owner, -1)[made])
-        of_event = np.full(len(owner), -1, np.int64)
-        of_event[made] = codes
-        count = len(groups)
-        at_peak = live_at(self.lives, self.peak_row[self.place])
-        at_end = made & (self.lives.ended_by < 0)
-        ended = made & ~at_end
-
-        def summed(chosen: np.ndarray) -> np.ndarray:
-            return sums_per_node(of_event[chosen], self.size[chosen], count)
-
+        owner = self.place * width + names.number * len(PHASES) + self._phases()
+        codes, groups = pd.factorize(owner[made])
+        of_made = np.full(len(owner), -1, np.int64)
+        of_made[made] = codes
         place = groups // width
-        frame = self.places.frame.iloc[place].reset_index(drop=True).assign(
-            place=place, **names.columns(groups % width // len(PHASES)),
+        frame = self.places.frame.iloc[place].assign(
+            **names.columns(groups % width // len(PHASES)),
             training_phase=np.array(PHASES, object)[groups % len(PHASES)],
-            allocation_count=np.bincount(codes, minlength=count), allocated_bytes=summed(made),
-            release_count=np.bincount(of_event[ended], minlength=count), released_bytes=summed(ended),
-            most_live_bytes=most_live(self.lives, self.size, of_event, count),
-            live_at_peak_bytes=summed(at_peak), live_at_end_bytes=summed(at_end),
         )  # fmt: skip
-        earlier = self._earlier_rows()
-        of_lost = np.full(self.count, -1, np.int64)
-        of_lost[earlier["place"].to_numpy()] = count + np.arange(len(earlier))
-        row = np.where(self.origin >= 0, of_event[np.maximum(self.origin, 0)], of_lost[self.place])
-        frame = pd.concat([frame, earlier], ignore_index=True)
-        of_place = frame.pop("place").to_numpy()
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = frame["live_at_peak_bytes"].to_numpy() / self.peak[of_place]
-        frame["live_at_peak_ratio"] = np.where(self.peak[of_place] > 0, ratio, np.nan)
-        by = np.lexsort((-frame["allocated_bytes"], -frame["live_at_peak_bytes"], of_place))
-        number = np.empty(len(by), np.int64)
-        number[by] = np.arange(len(by))
-        frame = frame.iloc[by].drop(columns=["process_index"]).reset_index(drop=True)
-        frame.insert(0, "memory_id", np.arange(len(by)))
-        return frame, number[row]
+        earlier = self.places.frame.assign(
+            owner_kind="earlier", owner=_EARLIER, layer_index=-1, layer_type="", training_phase=""
+        )
+        of_event = np.where(self.origin >= 0, of_made[np.maximum(self.origin, 0)], len(groups) + self.place)
+        return pd.concat([frame, earlier], ignore_index=True), np.append(place, np.arange(self.count)), of_event
 
     def _phases(self) -> np.ndarray:
         """Code of `phases.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
@@ -187,21 +233,6 @@ class _Memory:
         numbered = np.append(self.tree.nodes["sequence"].to_numpy(), -1)[self.node] >= 0
         rest = np.where(numbered | (self.layer >= 0), FORWARD, OTHER)
         return np.where(phase == NONE, rest, phase).astype(np.int64)
-
-    def _earlier_rows(self) -> pd.DataFrame:
-        lost = (self.size < 0) & (self.origin < 0)
-        most = self.earlier.copy()
-        np.maximum.at(most, self.place, self.rest)
-        at_peak = np.where(self.peak_row >= 0, self.rest[self.peak_row], self.earlier)
-        frame = self.places.frame.assign(
-            place=np.arange(self.count), owner_kind="earlier", owner=_EARLIER, layer_index=-1, layer_type="",
-            training_phase="",
-            allocation_count=0, allocated_bytes=-1, release_count=np.bincount(self.place[lost], minlength=self.count),
-            released_bytes=sums_per_node(self.place[lost], -self.size[lost], self.count), most_live_bytes=most,
-            live_at_peak_bytes=at_peak, live_at_end_bytes=self.rest[self.last],
-        )  # fmt: skip
-        says = (at_peak != 0) | (most != 0) | (self.rest[self.last] != 0)
-        return frame[says | (frame["release_count"] > 0)]
 
     def timeline(self, memory_id: np.ndarray) -> pd.DataFrame:
         events, made = self.events, self.size > 0
@@ -284,15 +315,6 @@ def _places(events: pd.DataFrame, threads: Threads) -> _Places:
         "device_id": np.where(number == width - 1, -1, number), "memory_kind": names[kind],
     })  # fmt: skip
     return _Places(codes, frame)
-
-
-def _ends(place: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """First and last row of each place."""
-    first, last = np.zeros(count, np.int64), np.zeros(count, np.int64)
-    rows = np.arange(len(place))
-    last[place] = rows
-    first[place[::-1]] = rows[::-1]  # written backwards, the first stays
-    return first, last
 
 
 def _owners(tree: Tree, events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:

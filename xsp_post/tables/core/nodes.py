@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.categories import categorical
+from xsp_post.arrays.texts import categorical
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import Tree
 from xsp_post.tables.core.columns import Threads, span_kinds

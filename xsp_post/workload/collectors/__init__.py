@@ -9,8 +9,8 @@ from xsp_post.workload.collectors.base import Availability, Collector
 
 # name -> module and class; imported when asked for, so that a missing package harms only its own collector
 COLLECTORS: dict[str, str] = {
-    "clock": "xsp_post.workload.collectors.clock:ClockCollector",
-    "torch": "xsp_post.workload.collectors.torch_profiler:TorchCollector",
+    "clock": "xsp_post.workload.collectors.in_process:ClockCollector",
+    "torch": "xsp_post.workload.collectors.in_process:TorchCollector",
     "nsys": "xsp_post.workload.collectors.nsys:NsysCollector",
     "ncu": "xsp_post.workload.collectors.ncu:NcuCollector",
 }

@@ -63,6 +63,44 @@ class Collector(Protocol):
         """Make one capture in ``plan.directory``, which exists and is empty."""
 
 
+class ToolCollector:
+    """A collector that is a command line tool, attached to the whole child."""
+
+    name: str
+    gives: str
+    remedy: str
+    missing: str  # code of the error where it is not there
+
+    def tool(self) -> Tool | None:
+        """The tool as it is installed here."""
+        raise NotImplementedError
+
+    def check(self) -> Availability:
+        tool = self.tool()
+        if tool is None or not tool.version:
+            found = f"{self.name} was not found" if tool is None else f"{tool.path} does not answer --version"
+            return Availability(self.name, False, "", found, self.gives, self.remedy)
+        return Availability(self.name, True, tool.version, str(tool.path), self.gives, "")
+
+    def shares_process(self, device: str) -> bool:
+        return False
+
+    def required(self) -> Tool:
+        """The tool. ToolError where it is not installed."""
+        tool = self.tool()
+        if tool is None:
+            raise ToolError(f"{self.name} was not found.", code=self.missing, hint=f"{self.remedy}.")
+        return tool
+
+
+def is_left(capture: Capture, report: Path, returncode: int) -> bool:
+    """Whether a tool left a report with something in it; where it ended badly, the capture says so."""
+    is_there = report.is_file() and report.stat().st_size > 0
+    if is_there and returncode:
+        capture.message = f"{capture.collector} ended with {returncode}; its report was written and is used"
+    return is_there
+
+
 @dataclass(frozen=True)
 class Ended:
     """How a child process ended. ``returncode`` −n: by signal n."""
@@ -85,7 +123,7 @@ def child_command(plan: CapturePlan, profiler: str, *others: tuple[CapturePlan, 
     return [*command, json.dumps(request)]
 
 
-def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mapping[str, str] | None = None) -> Ended:
+def run_child(command: Sequence[str], plan: CapturePlan) -> Ended:
     """Run a command in a process group of its own, its output in the capture's logs, until it ends or
     ``plan.timeout_s`` is over. On Ctrl-C, or any other end of the waiting, the whole group is ended too.
 
@@ -97,7 +135,7 @@ def run_child(command: Sequence[str], plan: CapturePlan, more_environment: Mappi
         with (plan.directory / STDOUT).open("ab") as stdout, (plan.directory / STDERR).open("ab") as stderr:
             process = subprocess.Popen(
                 list(command), stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr,
-                env=_environment(plan, more_environment), start_new_session=True, preexec_fn=children.end_with_parent(),
+                env=_environment(plan), start_new_session=True, preexec_fn=children.end_with_parent(),
             )  # fmt: skip
     except OSError as error:
         raise ToolError(
@@ -139,7 +177,7 @@ def _is_users(workload: Workload) -> bool:
     return workload.model.rpartition(":")[0].endswith(".py")
 
 
-def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str, str]:
+def _environment(plan: CapturePlan) -> dict[str, str]:
     environment = children.environment()
     if _is_users(plan.workload):
         package = str(Path(xsp_post.__file__).resolve().parent.parent)
@@ -147,7 +185,6 @@ def _environment(plan: CapturePlan, more: Mapping[str, str] | None) -> dict[str,
     environment.setdefault("KINETO_LOG_LEVEL", "5")
     if plan.workload.is_launch_blocking and plan.level != RUN_MODEL:
         environment["CUDA_LAUNCH_BLOCKING"] = "1"
-    environment.update(more or {})
     return environment
 
 
@@ -189,14 +226,6 @@ def fail(capture: Capture, message: str, code: str, hint: str = "") -> ToolError
     capture.status, capture.message = FAILED, error.message
     capture.save()
     return error
-
-
-def tool_availability(name: str, tool: Tool | None, gives: str, remedy: str, note: str = "") -> Availability:
-    """Availability of a collector that is a command line tool."""
-    if tool is None or not tool.version:
-        found = f"{name} was not found" if tool is None else f"{tool.path} does not answer --version"
-        return Availability(name, False, "", found, gives, remedy)
-    return Availability(name, True, tool.version, f"{tool.path}{note}", gives, "")
 
 
 def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPostError | None:

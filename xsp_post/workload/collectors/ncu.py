@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from xsp_post.base.errors import ToolError
 from xsp_post.base.texts import read_blocks
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
@@ -24,15 +23,16 @@ from xsp_post.workload.collectors.base import (
     STDOUT,
     Availability,
     Ended,
+    ToolCollector,
     begin,
     child_command,
     conclude,
     fail,
+    is_left,
     last_lines,
     run_child,
-    tool_availability,
 )
-from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
+from xsp_post.workload.collectors.in_process import GPU_KERNELS
 
 CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
 _GIVES = "flops, DRAM bytes and occupancy of every kernel: A8…A12, A14, A15 and the rooflines"
@@ -51,30 +51,29 @@ _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 _NO_KERNELS = "No kernels were profiled"
 
 
-class NcuCollector:
+class NcuCollector(ToolCollector):
     """``ncu`` around the child."""
 
-    name = "ncu"
+    name, gives, remedy, missing = "ncu", _GIVES, _REMEDY, "ncu-missing"
+
+    def tool(self) -> Tool | None:
+        return tools.find_ncu()
 
     def check(self) -> Availability:
+        found = super().check()
         limited = "; the driver lets only administrators read counters" if is_restricted() else ""
-        return tool_availability(self.name, tools.find_ncu(), _GIVES, _REMEDY, limited)
+        return replace(found, found=f"{found.found}{limited * found.is_available}")
 
     def metric_sets(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The sets to record one capture each of, and those left out: ncu lists none of their metrics here."""
-        tool = tools.find_ncu()
+        tool = self.tool()
         listed = set() if tool is None else listed_metrics(tool)
         due = tuple(name for name in METRIC_SETS if metric_flags(listed, name))
         return due, tuple(name for name in METRIC_SETS if name not in due)
 
-    def shares_process(self, device: str) -> bool:
-        return False  # attached to the whole process
-
     def collect(self, plan: CapturePlan) -> Capture:
         """One capture of the metric set that the plan names."""
-        tool = tools.find_ncu()
-        if tool is None:
-            raise ToolError("ncu was not found.", code="ncu-missing", hint=f"{_REMEDY}.")
+        tool = self.required()
         flags = profile_flags(tool, plan.metric_set)
         capture = begin(
             plan, self.name, profiler="ncu", kernel_meaning=GPU_KERNELS, is_serialized=True, tool_version=tool.version,
@@ -174,9 +173,7 @@ def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
     if _said(folder, _NO_PERMISSION):
         message = f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM)."
         raise fail(capture, message, "ncu-permission")
-    if report.is_file() and report.stat().st_size > 0:
-        if ended.returncode != 0:
-            capture.message = f"ncu ended with {ended.returncode}; its report was written and is used"
+    if is_left(capture, report, ended.returncode):
         return
     if _said(folder, _NO_KERNELS):
         message = f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}"

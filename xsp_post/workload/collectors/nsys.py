@@ -8,21 +8,20 @@ its own for "profiling failed" (NVIDIA Nsight Systems User Guide, CLI; NSYS.md D
 import re
 from pathlib import Path
 
-from xsp_post.base.errors import ToolError
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
 from xsp_post.workload.collectors.base import (
-    Availability,
+    ToolCollector,
     begin,
     child_command,
     conclude,
     fail,
+    is_left,
     last_lines,
     run_child,
-    tool_availability,
 )
-from xsp_post.workload.collectors.torch_profiler import GPU_KERNELS
+from xsp_post.workload.collectors.in_process import GPU_KERNELS
 
 REPORT, EXPORT = "report.nsys-rep", "report.sqlite"
 _GIVES = "kernels, library calls, copies and launches below each layer, with the least disturbance"
@@ -51,21 +50,16 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-class NsysCollector:
+class NsysCollector(ToolCollector):
     """``nsys profile`` around the child, ``nsys export`` afterwards."""
 
-    name = "nsys"
+    name, gives, remedy, missing = "nsys", _GIVES, _REMEDY, "nsys-missing"
 
-    def check(self) -> Availability:
-        return tool_availability(self.name, tools.find_nsys(), _GIVES, _REMEDY)
-
-    def shares_process(self, device: str) -> bool:
-        return False  # attached to the whole process
+    def tool(self) -> Tool | None:
+        return tools.find_nsys()
 
     def collect(self, plan: CapturePlan) -> Capture:
-        tool = tools.find_nsys()
-        if tool is None:
-            raise ToolError("nsys was not found.", code="nsys-missing", hint=f"{_REMEDY}.")
+        tool = self.required()
         is_cuda = plan.workload.device == "cuda"
         flags = profile_flags(tool, is_cuda)
         capture = begin(
@@ -102,9 +96,7 @@ def _require_report(capture: Capture, returncode: int) -> None:
     old = folder / "report.qdrep"  # nsys before 2021.4
     if not report.is_file() and old.is_file():
         old.rename(report)
-    if report.is_file() and report.stat().st_size > 0:
-        if returncode != 0:
-            capture.message = f"nsys ended with {returncode}; its report was written and is used"
+    if is_left(capture, report, returncode):
         return
     if (folder / "report.qdstrm").is_file():
         raise fail(
