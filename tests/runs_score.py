@@ -9,6 +9,7 @@ import pandas as pd
 from generators.engine_runs import SHORT, Run, run
 from generators.job_runs import WORDS, job
 from generators.machine import write
+from generators.visitors_runs import serve
 
 import xsp_post
 
@@ -31,6 +32,27 @@ def engine_faults(seed: int, folder: Path) -> list[str]:
     faults += [f"outlier {step} invented: {cause}" for step, cause in outliers.items() if step not in made.outliers]
     drifting = steps[steps["kind"].eq("decode")]["is_drifting"].astype(bool).tolist()
     return faults + ([] if drifting == [bool(made.drift)] else [f"drift: {drifting}"])
+
+
+def server_faults(seed: int, folder: Path) -> list[str]:
+    """Coefficients of decode steps of a server whose batch changes while contexts grow: within 2 %, or where the steps
+    do not tell them so well, within three of the standard errors that are said; slow steps with their causes."""
+    made = serve(seed)
+    results = xsp_post.load(write(made.program, folder / f"server_{seed}")).results
+    costs, iterations = results.frame("step_costs"), results.frame("iterations").sort_values("start_ns")
+    decode = costs[costs["family"].eq("step") & costs["kind"].eq("decode")].iloc[0]
+    faults = []
+    for term, true in (("per_token", made.per_request_us * 1000), ("per_key", made.per_key_us * 1000)):
+        found, error = decode[f"{term}_ns"], decode[f"{term}_error_ns"]
+        if not abs(found - true) <= max(WITHIN * true, 3 * error):
+            faults.append(f"{term}: {found:.1f} ± {error:.1f}, true {true:.1f}")
+    place = {index: number for number, index in enumerate(iterations["iteration_index"])}
+    outliers = results.frame("step_outliers")
+    said = {place[index]: cause for index, cause in zip(outliers["iteration_index"], outliers["cause"])}
+    faults += [f"{step} missed: {words}" for step, words in made.slow.items() if step not in said]
+    faults += [f"{step} invented: {cause}" for step, cause in said.items() if step not in made.slow]
+    wrong = [step for step, words in made.slow.items() if not any(word in said.get(step, words[0]) for word in words)]
+    return faults + [f"{step}: {said[step]}, true {made.slow[step]}" for step in wrong]
 
 
 def _coefficients(made: Run, found: pd.Series) -> list[str]:

@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from generators.engine_runs import run
-from runs_score import engine_faults, job_faults
+from runs_score import engine_faults, job_faults, server_faults
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7, 10, 18, 23])
 def test_costs_outliers_and_drift_of_an_engine(seed, tmp_path):
     assert engine_faults(seed, tmp_path) == []
+
+
+@pytest.mark.parametrize("seed", [2, 12, 15])
+def test_costs_and_slow_steps_of_a_server_whose_contexts_grow(seed, tmp_path):
+    assert server_faults(seed, tmp_path) == []
+
+
+def test_half_of_the_steps_of_a_size_may_be_slow(tmp_path):
+    assert engine_faults(213, tmp_path) == []
 
 
 @pytest.mark.parametrize("seed", [0, 2, 3, 6])

@@ -19,13 +19,15 @@ CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too 
 
 @dataclass
 class CostModel:
-    """``terms``: coefficient of each size ("" the constant), of those that are known; ``missing``: why others are not.
+    """``terms``: coefficient of each known size ("" the constant); ``covariance``: that of their errors;
+    ``missing``: why others are not.
 
     ``sigma_ratio``: scatter of a step's time around the model; ``error_ratio``, ``p90_error_ratio``: median and 90 %
     of the errors on held-back steps. ``low``, ``high``: sizes between which it was fitted. Without terms, no model.
     """
 
     terms: dict[str, float] = field(default_factory=dict)
+    covariance: np.ndarray = field(default_factory=lambda: np.zeros((0, 0)))
     missing: dict[str, str] = field(default_factory=dict)
     fitted_count: int = 0
     held_back_count: int = 0
@@ -43,6 +45,17 @@ class CostModel:
             if name:
                 time = time + value * np.where(sizes[name] >= 0, sizes[name], np.nan)
         return time
+
+    @property
+    def errors(self) -> dict[str, float]:
+        """Standard error of each term."""
+        return dict(zip(self.terms, np.sqrt(np.maximum(np.diag(self.covariance), 0)).tolist()))
+
+    def error_of(self, sizes: dict[str, np.ndarray]) -> np.ndarray:
+        """Standard error of `predicted`, over the time; large at sizes beside those that were fitted."""
+        count = len(next(iter(sizes.values())))
+        matrix = np.column_stack([sizes[name] if name else np.ones(count) for name in self.terms])
+        return np.sqrt(np.maximum(((matrix @ self.covariance) * matrix).sum(axis=1), 0)) / self.predicted(sizes)
 
     def is_extrapolated(self, sizes: dict[str, float]) -> bool:
         """Whether a step of these sizes lies outside what was fitted; also in a size that made no difference there."""
@@ -76,7 +89,7 @@ def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
             model.missing[name] = reason
         else:
             kept.append(column)
-    kept, value = _told_apart(matrix[~is_held], y[~is_held], kept)
+    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept)
     labels = ["", *names]
     model.missing |= {name: NO_EFFECT for name in names if labels.index(name) not in kept and name not in model.missing}
     fitted = matrix[:, kept] @ value
@@ -85,7 +98,9 @@ def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
     model.error_ratio = float(np.median(off[is_held]))
     model.p90_error_ratio = float(np.quantile(off[is_held], 0.9))
     if model.error_ratio <= _MOST_ERROR:
-        model.terms = {labels[k]: float(v / scale.get(labels[k], 1.0)) for k, v in zip(kept, value)}
+        units = np.array([scale.get(labels[k], 1.0) for k in kept])
+        model.terms = {labels[k]: float(v) for k, v in zip(kept, value / units)}
+        model.covariance = covariance / np.outer(units, units)
         model.low = {name: float(values[~is_held].min()) for name, values in x.items()}
         model.high = {name: float(values[~is_held].max()) for name, values in x.items()}
     return model
@@ -109,21 +124,23 @@ def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
     return FOLLOWS if np.std(rest) < _LEAST_SPREAD * spread else ""
 
 
-def _told_apart(matrix: np.ndarray, time: np.ndarray, kept: list[int]) -> tuple[list[int], np.ndarray]:
-    """The columns whose terms are told apart from nothing, and the terms; the weakest goes first."""
+def _told_apart(matrix: np.ndarray, time: np.ndarray, kept: list[int]) -> tuple[list[int], np.ndarray, np.ndarray]:
+    """The columns whose terms are told apart from nothing, the terms and the covariance of their errors; the weakest
+    goes first."""
     while True:
-        value, errors = _robust(matrix[:, kept], time)
+        value, covariance = _robust(matrix[:, kept], time)
+        errors = np.sqrt(np.maximum(np.diag(covariance), 0))
         strength = np.divide(value, errors, out=np.zeros(len(value)), where=errors > 0)
         strength[(errors == 0) & (value > 0)] = np.inf
         weakest = int(np.argmin(strength))
         if strength[weakest] >= _LEAST_T or len(kept) == 1:
-            return kept, value
+            return kept, value, covariance
         kept = kept[:weakest] + kept[weakest + 1 :]
 
 
 def _robust(matrix: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Non-negative terms, shape (columns,), and their standard errors: weights after Huber until it settles, then
-    after Tukey, to which an outlier is nothing."""
+    """Non-negative terms, shape (columns,), and the covariance of their errors: weights after Huber until it settles,
+    then after Tukey, to which an outlier is nothing."""
     fitted = np.full(len(time), np.median(time))
     weight = np.ones(len(time))
     value = np.zeros(matrix.shape[1])
@@ -139,8 +156,7 @@ def _robust(matrix: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarra
         else:
             weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
     scaled = matrix * (np.sqrt(weight) / fitted)[:, None]
-    spread = np.linalg.pinv(scaled.T @ scaled)
-    return value, sigma * np.sqrt(np.maximum(np.diag(spread), 0))
+    return value, sigma**2 * np.linalg.pinv(scaled.T @ scaled)
 
 
 def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -20,8 +20,10 @@ from xsp_post.tables.analyses.frames import shaped
 from xsp_post.tables.analyses.steps import Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
+_CORE, _VARIANCE_OF_CORE = 3.0, 0.9733  # deviations that the scatter is taken from; of a normal distribution
 _BY_CHANCE = 0.003  # probability that chance makes one of all steps such an outlier
 _LIKE = 3  # steps of one expected time that show what it is; else so many on each side
+_LOWER = 0.25
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
@@ -63,15 +65,21 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     known = np.isfinite(off)
     if known.sum() < FEWEST_STEPS:
         return pd.DataFrame()
-    sigma = max(1.4826 * float(np.median(np.abs(off[known]))), _LEAST_SIGMA)
-    far = np.where(known, off, 0) / sigma
+    terms = len(kind.model.terms)
+    core = known & (np.abs(off) < _CORE * 1.4826 * float(np.median(np.abs(off[known]))))
+    freedom = max(int(core.sum()) - terms, 1)
+    sigma = max(float((off[core] ** 2).sum() / freedom / _VARIANCE_OF_CORE) ** 0.5, _LEAST_SIGMA)
+    error = kind.model.error_of(kind.sizes) if terms else 0.0
+    far = np.nan_to_num(off / np.hypot(sigma, error))
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
     far = np.minimum(far, far - _of_like(kind.expected_ns, far))
     # the first step fills the device's queue, where the others are launched ahead of it
     gap = kind.rows["host_gap_ns"].to_numpy(float)
     known_gap = gap[~np.isnan(gap)]
     is_filling = np.isnan(gap) & bool(len(known_gap) and not known_gap.any())
-    slow = np.flatnonzero((far > _LEAST_DEVIATIONS) & ~is_filling)
+    # Student's t, as deviations of the normal distribution (Wallace 1959): few steps do not tell their scatter well
+    surely = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.maximum(far, 0) ** 2 / freedom))
+    slow = np.flatnonzero((surely > _LEAST_DEVIATIONS) & ~is_filling)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
@@ -86,7 +94,7 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             "expected_ns": kind.expected_ns[slow],
             "lost_ns": (kind.step_ns - kind.expected_ns)[slow],
             "deviation_count": far[slow],
-            "is_sure": far[slow] > beyond_chance,
+            "is_sure": surely[slow] > beyond_chance,
             "like_index": index[like],
             "scale": kind.expected_ns[slow] / kind.expected_ns[like],
         }
@@ -94,14 +102,15 @@ def _candidates(kind: Kind) -> pd.DataFrame:
 
 
 def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
-    """The median deviation of the steps of equal expected time, of few such of the nearest on both sides; where the
-    model does not fit, they are off together. Shape (steps,)."""
+    """The deviation that three quarters of the steps of equal expected time reach, of few such the
+    median of the nearest on both sides; where the model does not fit, they are off together. Shape (steps,)."""
     order = np.argsort(np.nan_to_num(expected_ns), kind="stable")
     sorted_far = pd.Series(far[order])
     equal = sorted_far.groupby(np.nan_to_num(expected_ns)[order])
     near = sorted_far.rolling(2 * _LIKE + 1, center=True, min_periods=1).median()
     found = np.empty(len(order))
-    found[order] = equal.transform("median").where(equal.transform("size") >= _LIKE, near)
+    lower = equal.transform("quantile", _LOWER, interpolation="lower")
+    found[order] = lower.where(equal.transform("size") >= _LIKE, near)
     return found
 
 

@@ -208,6 +208,7 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             "fitted_count": model.fitted_count,
             "held_back_count": model.held_back_count,
             **{column: model.terms.get(size, np.nan) for size, column in TERMS.items()},
+            **{column.replace("_ns", "_error_ns"): model.errors.get(size, np.nan) for size, column in TERMS.items()},
             "left_out": "; ".join(f"{TERMS[size].removesuffix('_ns')}: {why}" for size, why in model.missing.items()),
             "error_ratio": model.error_ratio,
             "p90_error_ratio": model.p90_error_ratio,
