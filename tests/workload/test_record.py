@@ -86,6 +86,7 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     with sqlite3.connect(tmp_path / "xsp-recordings/net.1.xsp.sqlite") as store:
         names = {name for (name,) in store.execute("SELECT DISTINCT name FROM nodes")}
         regions = store.execute("SELECT COUNT(DISTINCT name) FROM nodes WHERE name LIKE 'Torch-Compiled%'").fetchone()
+    assert {"ProfilerStep#2", "ProfilerStep#3"} <= names
     assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
     assert regions == (1,)
 
@@ -178,4 +179,5 @@ def test_a_block_of_a_program_is_recorded_with_what_the_compiler_made(tmp_path):
     analysis = analyze([tmp_path / "out/run.pt.trace.json.gz"])  # the log is found beside it
     assert len(analysis.frame("iterations")) == 2
     names = set(analysis.frame("nodes")["name"].astype(str))
+    assert {"ProfilerStep#2", "ProfilerStep#3"} <= names
     assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names

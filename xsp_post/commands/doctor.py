@@ -85,20 +85,40 @@ def _gpu() -> Check:
     return Check("GPU", OK, "; ".join(texts), gives)
 
 
+_NODES = "names of graph nodes"
+_DRIVER = 590  # of CUDA 13.1, the first with cudaGraphNodeGetToolsId
+# what it is → the file of torch that writes it, and a word in it
+_WRITTEN = (
+    ("sources of compiled kernels", "_inductor/debug.py", b"inductor_provenance_tracking"),
+    (_NODES, "cuda/_graph_annotations.py", b"def mark_kernels"),
+    ("stacks of graph nodes", "cuda/_graph_annotations.py", b"kernel_py_stacks"),
+    ("edges of graphs and counters", "profiler/_cuspy/trace.py", b"Counters"),
+)
+
+
 def _provenance() -> Check:
     """What the installed torch writes about graphs and compiled code, by the files that it has: it is not imported."""
     import importlib.util
+
+    from xsp_post.hardware import machine
 
     gives = "modules inside compiled code and CUDA graphs (docs/graphs-and-compile.md)"
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
         return Check("provenance", MISSING, "not installed", gives, "pip install 'torch>=2.12'")
-    if not any((Path(spec.origin).parent / "cuda").glob("*graph_annotations.py")):
-        return Check("provenance", WARN, "no annotations of CUDA graphs", gives, "pip install 'torch>=2.12'")
+    files = [(what, Path(spec.origin).parent / name, word) for what, name, word in _WRITTEN]
+    known = [what for what, file, word in files if file.is_file() and word in file.read_bytes()]
+    found = "torch writes " + (", ".join(known) or "nothing of them")
+    if _NODES not in known:
+        return Check("provenance", WARN, found, gives, "pip install 'torch>=2.12'")
     if importlib.util.find_spec("cuda") is None:
-        found = "annotations of CUDA graphs do nothing without cuda-bindings"
+        found += "; without cuda-bindings annotations do nothing"
         return Check("provenance", WARN, found, gives, "pip install 'cuda-bindings>=13.1'")
-    return Check("provenance", OK, "annotations of CUDA graphs (driver of CUDA 13.1 or newer)", gives)
+    drivers = [gpu.driver_version.partition(".")[0] for gpu in machine.gpus()]
+    if any(one.isdigit() and int(one) < _DRIVER for one in drivers):
+        found += "; with this driver annotations do nothing"
+        return Check("provenance", WARN, found, gives, f"install a driver of CUDA 13.1 or newer ({_DRIVER})")
+    return Check("provenance", OK, found, gives)
 
 
 def _torch() -> Check:

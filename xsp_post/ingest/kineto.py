@@ -52,7 +52,7 @@ def read_kineto(path: Path) -> Trace:
     """
     collector = Collector()
     metadata = trace_events.read_events(path, collector.add)
-    if not (collector.spans or collector.launches or collector.activities):
+    if not any(collector.parts[name] for name in ("spans", "launches", "activities")):
         found = _counted(collector.not_understood)
         raise CaptureError(
             f"{path}: holds no operator, annotation, device call or kernel of a PyTorch profiler"
@@ -69,16 +69,11 @@ class _Assembly:
         self.strings = collector.strings
         self.metadata = metadata
         self.labels = collector.labels
-        self.spans = _concatenated(collector.spans)
-        self.launches = _concatenated(collector.launches)
-        self.activities = _concatenated(collector.activities)
-        self.allocations = _concatenated(collector.allocations)
-        self.synchronizations = _concatenated(collector.synchronizations)
-        self.overheads = _concatenated(collector.overheads)
-        self.frames = _concatenated(collector.frames)
-        self.counters = _concatenated(collector.counters)
-        self.arrows = _concatenated(collector.arrows)
-        self.nodes = _concatenated(collector.nodes)
+        frames = map(_concatenated, collector.parts.values())
+        self.spans, self.launches, self.activities, self.allocations, self.synchronizations, *others = frames
+        self.overheads, self.frames, self.counters, self.arrows, self.nodes = others
+        for frame in (self.activities, self.nodes):
+            kineto_graphs.make_ids_whole(frame)
         self.findings = _collection_findings(collector)
         self.not_understood = collector.not_understood
         self.is_cpu_only = False

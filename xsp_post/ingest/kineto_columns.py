@@ -48,6 +48,19 @@ _ACTIVITY_COLUMNS = {
     "dynamic_shared_memory_bytes": "shared_memory",
 }  # fmt: skip
 
+# what is kept of events: arrows lead between nodes of graphs, nodes are those that are no work
+PARTS = ("spans", "launches", "activities", "allocations", "synchronizations", "overheads", "frames", "counters",
+         "arrows", "nodes")  # fmt: skip
+_NODE = {"correlation_id": "correlation", "graph_id": "graph_id", "graph_node_id": "graph_node_id"}
+# category → what it is kept as, and columns → where they stand in the arguments
+_PLAIN: dict[str, tuple[str, dict[str, str]]] = {
+    "cuda_sync": ("synchronizations", {
+        "correlation_id": "correlation", "device_id": "device", "context_id": "context", "stream_id": "stream",
+        "event_id": "event_id", "event_record_correlation_id": "event_record_correlation_id",
+    }),
+    "overhead": ("overheads", {}), "graph_event_node": ("nodes", _NODE), "graph_host_node": ("nodes", _NODE),
+}  # fmt: skip
+
 Columns = dict[str, np.ndarray]
 
 
@@ -71,16 +84,7 @@ class Collector:
 
     def __init__(self) -> None:
         self.strings = StringTable()
-        self.synchronizations: list[Columns] = []
-        self.overheads: list[Columns] = []
-        self.frames: list[Columns] = []
-        self.spans: list[Columns] = []
-        self.launches: list[Columns] = []
-        self.activities: list[Columns] = []
-        self.allocations: list[Columns] = []
-        self.counters: list[Columns] = []
-        self.arrows: list[Columns] = []  # between nodes of graphs
-        self.nodes: list[Columns] = []  # of graphs, that are no work
+        self.parts: dict[str, list[Columns]] = {name: [] for name in PARTS}
         self.labels: dict[tuple[str, int, int], str] = {}  # (process_name or thread_name, pid, tid) → name
         self.left_out: Counter[str] = Counter()
         self.not_understood: Counter[str] = Counter()  # by category
@@ -91,11 +95,9 @@ class Collector:
             **dict.fromkeys(LAUNCH_CLASSES, self._add_launches),
             **dict.fromkeys(ACTIVITY_KINDS, self._add_activities),
             "cpu_instant_event": self._add_allocations,
-            "cuda_sync": self._add_synchronizations,
-            "overhead": self._add_overheads,
             "c": self._add_counters,
             "ac2g": self._add_arrows,
-            **dict.fromkeys(("graph_event_node", "graph_host_node"), self._add_nodes),
+            **dict.fromkeys(_PLAIN, self._add_plain),
         }
 
     def add(self, events: list[Event], times_of: TimesOf) -> bool:
@@ -163,7 +165,7 @@ class Collector:
                 rows = np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist()
                 self._add_messages(frame, {row: _message(args[row]) for row in rows})
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
-        self._keep(self.spans, frame)
+        self._keep("spans", frame)
 
     def _add_arguments(self, frame: Columns, args: list[Any]) -> None:
         """What operators were given; equal lists are decoded once."""
@@ -183,7 +185,7 @@ class Collector:
         kernels = [one.kernel for one in args]
         if any(kernels):  # ROCm names the kernel in the launch call: all there is of one recorded into a graph
             frame["kernel_name_id"] = self.strings.add([str(name) if name else None for name in kernels])
-        self._keep(self.launches, frame)
+        self._keep("launches", frame)
 
     def _add_activities(self, category: str, group: _Group) -> None:
         args = self._arguments(group.events)
@@ -198,7 +200,6 @@ class Collector:
             frame[column] = _numbers(args, key, 0)
         ran_on = _numbers(args, "original_stream")  # where the work was moved to a lane to look at
         frame["stream_id"] = np.where(ran_on >= 0, ran_on, frame["stream_id"])
-        _whole_node_ids(frame)
         told = self._add_texts(frame, args, (of_event, names))
         if is_kernel:
             told |= {row: _message(args[row]) for row, one in enumerate(args) if one.collective}
@@ -213,7 +214,7 @@ class Collector:
             sides = np.array([_memory_sides(name) for name in names], np.int64).reshape(-1, 2)
             frame["copy_kind"] = kinds[of_event]
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
-        self._keep(self.activities, frame)
+        self._keep("activities", frame)
 
     def _add_texts(self, frame: Columns, args: list[Any], kernels: Names) -> dict[int, dict[str, Any]]:
         """What the program named kernels of its graphs by, and the source line of compiled ones; by row, what it said
@@ -245,16 +246,12 @@ class Collector:
         frame["address"] = addresses([one.address for one in args])
         for column in ("device_type", "device_id", "total_bytes", "reserved_bytes"):
             frame[column] = _numbers(args, column)
-        self._keep(self.allocations, frame)
+        self._keep("allocations", frame)
 
-    def _add_synchronizations(self, category: str, group: _Group) -> None:
-        frame = self._named(group)
+    def _add_plain(self, category: str, group: _Group) -> None:
+        kept_as, keys = _PLAIN[category]
         args = self._arguments(group.events)
-        for column, key in (("correlation_id", "correlation"), ("device_id", "device"), ("context_id", "context"),
-                            ("stream_id", "stream"), ("event_id", "event_id"),
-                            ("event_record_correlation_id", "event_record_correlation_id")):  # fmt: skip
-            frame[column] = _numbers(args, key)
-        self._keep(self.synchronizations, frame)
+        self._keep(kept_as, self._named(group) | {column: _numbers(args, key) for column, key in keys.items()})
 
     def _add_counters(self, category: str, group: _Group) -> None:
         of_event, names = _names(group.events)
@@ -267,26 +264,15 @@ class Collector:
         texts = [one if isinstance(one, (int, float, str)) else None for one in values]  # fractions are text here
         value = pd.to_numeric(pd.Series(texts, dtype=object), errors="coerce").to_numpy(float)
         frame = group.columns | {"gpu_index": gpu, "column_id": columns, "value": value}
-        self._keep(self.counters, {name: one[(columns >= 0) & (gpu >= 0)] for name, one in frame.items()})
+        self._keep("counters", {name: one[(columns >= 0) & (gpu >= 0)] for name, one in frame.items()})
 
     def _add_arrows(self, category: str, group: _Group) -> None:
         frame = group.columns | {"number": _numbers(group.events, "id")}
-        self._keep(self.arrows, frame | {"is_start": np.array([event.ph == "s" for event in group.events], bool)})
-
-    def _add_nodes(self, category: str, group: _Group) -> None:
-        args, frame = self._arguments(group.events), dict(group.columns)
-        for column, key in (("correlation_id", "correlation"), ("graph_id", "graph_id"),
-                            ("graph_node_id", "graph_node_id")):  # fmt: skip
-            frame[column] = _numbers(args, key, 0)
-        _whole_node_ids(frame)
-        self._keep(self.nodes, frame)
-
-    def _add_overheads(self, category: str, group: _Group) -> None:
-        self._keep(self.overheads, self._named(group))
+        self._keep("arrows", frame | {"is_start": np.array([event.ph == "s" for event in group.events], bool)})
 
     def _add_frames(self, category: str, group: _Group) -> None:
         of_event, names = _names(group.events)
-        self._keep(self.frames, self._named(group, (of_event, [frame_text(name) for name in names])))
+        self._keep("frames", self._named(group, (of_event, [frame_text(name) for name in names])))
 
     def _timed(self, events: list[Event], rows: np.ndarray, times_of: TimesOf) -> _Group | None:
         """Events with process, thread, start and end; `is_readable` marks those with usable times."""
@@ -303,26 +289,21 @@ class Collector:
     def _arguments(self, events: list[Event]) -> list[Any]:
         return [event.args or NO_ARGUMENTS for event in events]
 
-    def _keep(self, parts: list[Columns], columns: Columns) -> None:
+    def _keep(self, name: str, columns: Columns) -> None:
         readable = columns.pop("is_readable")
         count = int(readable.sum())
         self.unreadable_count += len(readable) - count
         if count:
             is_whole = count == len(readable)
-            parts.append(columns if is_whole else {name: values[readable] for name, values in columns.items()})
+            self.parts[name].append(
+                columns if is_whole else {name: values[readable] for name, values in columns.items()}
+            )
 
 
 def _text(value: Any) -> str:
     if type(value) is str:
         return value
     return "" if value is None else str(value)
-
-
-def _whole_node_ids(frame: Columns) -> None:
-    """Numbers of graph nodes with that of their graph above them, as CUPTI makes them; some traces hold these apart."""
-    graph, node = frame["graph_id"], frame["graph_node_id"]
-    is_apart = (node > 0) & (node < 1 << 32) & (graph > 0) & (graph < 1 << 31)
-    frame["graph_node_id"] = np.where(is_apart, (graph << 32) | node, node)
 
 
 def _copy_names(events: list[Event], args: list[Any]) -> Names:

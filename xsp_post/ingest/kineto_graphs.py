@@ -25,6 +25,14 @@ def gpu_of(process: object) -> int:
     return int(found[1]) if found else -1
 
 
+def make_ids_whole(frame: pd.DataFrame) -> None:
+    """Numbers of nodes with that of their graph above them, as CUPTI makes them, where a trace holds these apart."""
+    if "graph_id" in frame:
+        graph, node = (frame[name].fillna(0).to_numpy(np.int64) for name in ("graph_id", "graph_node_id"))
+        is_apart = (node > 0) & (node < 1 << 32) & (graph > 0) & (graph < 1 << 31)
+        frame["graph_node_id"] = np.where(is_apart, (graph << 32) | node, node)
+
+
 def gpu_samples(counters: pd.DataFrame) -> pd.DataFrame:
     """``Trace.gpu_samples`` of counters (gpu_index, column, start_ns, value): a value holds until the next one of the
     same counter, but for no more than a few of its usual steps."""

@@ -40,23 +40,27 @@ def record(path: str | os.PathLike[str] = "recording", *, warmup: int = 0) -> It
     trace.parent.mkdir(parents=True, exist_ok=True)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     profiler, begun, is_on = profile(device), 0, False
+    marked = ExitStack()  # the range of a step, named as torch names it
 
     def step() -> None:
         nonlocal begun, is_on
+        marked.close()
         begun += 1
-        if is_on:
-            profiler.step()
-        elif begun > warmup:
+        if begun > warmup and not is_on:
             profiler.start()
             is_on = True
+        if is_on:
+            marked.enter_context(torch.profiler.record_function(f"ProfilerStep#{begun}"))
 
     with ExitStack() as stack:
         _listen(stack, trace.with_name(f"{Path(path).name}_torch_trace"))
         if not warmup:
-            step()
+            profiler.start()
+            is_on = True
         try:
             yield step
         finally:
+            marked.close()
             if is_on:
                 synchronizer(device)()
                 profiler.stop()
