@@ -43,6 +43,7 @@ from xsp_post.tree.projection import project_overlapping
 from xsp_post.tree.provenance import with_provenance
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
+from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
 if TYPE_CHECKING:
     from xsp_post.tree.twin import Twin
@@ -58,12 +59,15 @@ def tree_and_findings(trace: Trace, options: Options, twin: Twin | None) -> tupl
     return tree, tree.findings
 
 
-def build_tree(trace: Trace, options: Options | None = None, twin: Twin | None = None) -> Tree:
+def build_tree(
+    trace: Trace, options: Options | None = None, twin: Twin | None = None, constants: Constants = DEFAULTS
+) -> Tree:
     """Nest a capture. Every kernel of the trace is in the result once; raises `ContradictionError` otherwise,
     `UsageError` for patterns of the options that are invalid or match nothing. ``twin``: another capture of the same
-    program, whose ranges the kernels without a layer get instead of inferred ones."""
+    program, whose ranges the kernels without a layer get instead of inferred ones. ``constants``: what
+    structure is decided by."""
     check_trace(trace)
-    draft = _draft_of(*_wanted(trace, options or Options()))
+    draft = _draft_of(*_wanted(trace, options or Options()), constants)
     for step in _steps(draft.options, twin):
         draft = step(draft)
     return _with_executions(_summed_up(draft), draft)
@@ -85,31 +89,31 @@ def _wanted(trace: Trace, options: Options) -> tuple[Trace, Options]:
     return replace(trace, spans=trace.spans.iloc[:0], attributes=pd.DataFrame()), replace(options, executions="")
 
 
-def _draft_of(trace: Trace, options: Options) -> Draft:
+def _draft_of(trace: Trace, options: Options, constants: Constants) -> Draft:
     """Ranges nested, launches joined to what they launched, and levels by what the ranges say."""
     names = NodeNames(trace)
     paired = with_hook_pairs(trace, names) if options.infer else trace
     if paired is not trace:
-        return _nested(paired, options, NodeNames(paired))
-    return _nested(trace, options, names)
+        return _nested(paired, options, NodeNames(paired), constants)
+    return _nested(trace, options, names, constants)
 
 
-def _nested(trace: Trace, options: Options, names: NodeNames) -> Draft:
+def _nested(trace: Trace, options: Options, names: NodeNames, constants: Constants) -> Draft:
     with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
         joined = pool.submit(attribution.join_launches, trace)
         nesting, usable = _nest_spans(trace)
         launch_id = joined.result()
     owners = attribution.attribute(trace, nesting, usable, launch_id)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
-    names.count_what_grows(trace.spans, span_depth)
+    names.count_what_grows(trace.spans, span_depth, constants.fewest_turns)
     forward = layering.forward_of_backward(trace.spans, names.sequence(trace), names.span("is_backward"), span_parent)
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
-    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options)
+    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options, constants)
     forget_forests()  # that of the spans
     nodes, activities = make_frames(trace, names, span_parent, levels.level, owners, launch_id)
     return Draft(
         trace, options, names, nodes, activities, trace.strings, levels, levels.rule, forward,
-        usable[nesting.overlapping()], nesting.crossing_count, tuple(trace.findings),
+        usable[nesting.overlapping()], nesting.crossing_count, tuple(trace.findings), constants=constants,
     )  # fmt: skip
 
 
@@ -153,7 +157,7 @@ def _summed_up(draft: Draft) -> Tree:
 
 def _with_executions(tree: Tree, draft: Draft) -> Tree:
     """The tree with its executions measured, and with what else could be one."""
-    tree.iterations, warm = measure_iterations(tree)
+    tree.iterations, warm = measure_iterations(tree, draft.constants)
     tree.execution_candidates = candidates_frame(tree, draft.levels.chosen, draft.levels.others)
     tree.execution_evidence = execution_sentence(tree, tree.execution_candidates)
     tree.findings += warm + coverage_findings(tree, tree.execution_candidates)
@@ -187,7 +191,7 @@ def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np
 
 def _levels(
     trace: Trace, names: NodeNames, parent: np.ndarray, depth: np.ndarray, forward: np.ndarray, owners: pd.DataFrame,
-    launch_id: np.ndarray, options: Options,
+    launch_id: np.ndarray, options: Options, constants: Constants,
 ) -> level_rules.Levels:  # fmt: skip
     spans = trace.spans
     owner = owners["span"].to_numpy()
@@ -200,8 +204,9 @@ def _levels(
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
         work=lambda: _work_inside(trace, owner, forward, parent), folded_texts=names.folded_names,
         times=times_of(trace, names, parent, owners, launch_id),
-        periods=lambda: periods_of(trace, launch_id) if options.infer and not options.layers_from else None,
+        periods=lambda: periods_of(trace, launch_id, constants) if options.infer and not options.layers_from else None,
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
+        constants=constants,
     )  # fmt: skip
     return level_rules.assign_levels(ranges, options)
 

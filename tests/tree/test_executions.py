@@ -18,6 +18,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.tree.cycles import find_cycle
+from xsp_post.tree.structure.constants import DEFAULTS
 
 
 def network(program, kernels=6):
@@ -201,7 +202,7 @@ def test_no_cycle_is_found_in_random_siblings(symbols, seed):
     start = np.arange(count) * 10
     found = find_cycle(
         np.full(count, -1), name, np.zeros(count, np.int64), start, start + 9, np.full(count, 5), np.ones(count, bool),
-        5 * count,
+        5 * count, DEFAULTS,
     )  # fmt: skip
     if found is None:
         return

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.tree.warmup import SLOW_START_RATIO, mark_warmup
+from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.warmup import mark_warmup
 
 
 def marked(latency, *, phase=None, said=None, loading=None, sizes=None):
@@ -19,6 +20,7 @@ def marked(latency, *, phase=None, said=None, loading=None, sizes=None):
         none if said is None else np.array(said, bool),
         none if loading is None else np.array(loading, bool),
         np.full((count, 1), -1) if sizes is None else np.array(sizes).reshape(count, -1),
+        DEFAULTS,
     )
     return warm.tolist(), {one.code: one.count for one in findings}
 
@@ -89,7 +91,7 @@ def test_warm_up_leads_its_phase_and_leaves_something_to_measure(rows):
         for i, k in enumerate(mine[:-2]):
             rest = mine[i + 1 :]
             as_long = sum(latency[r] >= 0.95 * latency[k] for r in rest)  # what later ones take as well is no warm-up
-            slow = latency[k] > SLOW_START_RATIO * sorted_median([latency[r] for r in rest])
+            slow = latency[k] > DEFAULTS.slow_start * sorted_median([latency[r] for r in rest])
             slow = not names_it and slow and as_long < len(rest) / 3
             loads = loading[k] and not all(loading[r] for r in rest)
             if i <= leading:

@@ -10,17 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.hashes import Hashed
 
-FEWEST_TURNS = 3
-_FEWEST_NAMES = 2
-# Turns that must have the order of the most frequent one.
-_ALIKE = 0.8
-# Children of one range are looked at where it holds this share of all device time.
-_LARGE = 0.5
 _MOST_PARENTS = 16
-# A pause marks the beginning of a turn where it is so many times any other one.
-_CLEARLY = 3
 
 
 @dataclass(frozen=True)
@@ -36,37 +29,39 @@ class Cycle:
 
 def find_cycle(
     parent: np.ndarray, name: np.ndarray, thread: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray, inside_ns:
-    np.ndarray, taken: np.ndarray, total_ns: int,
+    np.ndarray, taken: np.ndarray, total_ns: int, constants: Constants,
 ) -> Cycle | None:  # fmt: skip
     """The cycle of siblings that covers most device time, None where no turn repeats. All arrays are per span but
     for the total; ``taken`` says which spans may belong to a turn."""
     # siblings: the outermost ranges of each thread, and the children of each range with much of the work
     home = np.where(parent >= 0, parent, -2 - thread)
-    large = np.append(inside_ns >= _LARGE * max(total_ns, 1), True)
+    large = np.append(inside_ns >= constants.most_ratio * max(total_ns, 1), True)
     rows = np.flatnonzero(taken & large[np.maximum(parent, -1)])
     rows = rows[np.lexsort((start_ns[rows], home[rows]))]
     sets = np.split(rows, np.flatnonzero(np.diff(home[rows])) + 1)
-    sets = sorted(
-        (one for one in sets if len(one) >= FEWEST_TURNS * _FEWEST_NAMES), key=lambda one: -inside_ns[one].sum()
-    )
+    sets = [one for one in sets if len(one) >= 2 * constants.fewest_turns]
+    sets.sort(key=lambda one: -inside_ns[one].sum())
     found = [
-        _cycle_of(one, name[one], inside_ns[one], _pauses(start_ns[one], end_ns[one])) for one in sets[:_MOST_PARENTS]
+        _cycle_of(one, name[one], inside_ns[one], _pauses(start_ns[one], end_ns[one]), constants)
+        for one in sets[:_MOST_PARENTS]
     ]
     held = [(int(inside_ns[one.spans].sum()), -k) for k, one in enumerate(found) if one is not None]
     most, k = max(held, default=(0, 0))
     return found[-k] if most else None
 
 
-def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray) -> Cycle | None:
+def _cycle_of(
+    rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray, constants: Constants
+) -> Cycle | None:
     """The turns of one series of siblings in the order of their start; ``pause`` of the host before each."""
     symbol, names = pd.factorize(name)
     often = np.bincount(symbol)
     of_name = np.bincount(symbol, weights=weight.astype(float))
-    count = _turn_count(often, of_name)
+    count = _turn_count(often, of_name, constants)
     if not count:
         return None
-    belongs = np.abs(often - count) <= max(1, count // 20)
-    anchor = _anchor(symbol, belongs, pause)
+    belongs = np.abs(often - count) <= max(1, int(constants.near_ratio * count))
+    anchor = _anchor(symbol, belongs, pause, constants)
     turn = np.cumsum(symbol == anchor) - 1
     member = np.flatnonzero(belongs[symbol] & (turn >= 0))
     turns = int(turn[-1]) + 1
@@ -74,10 +69,10 @@ def _cycle_of(rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.
     content = Hashed.of(symbol[member].astype(np.int64)).stretches(first, np.append(first[1:], len(member)))
     kinds, alike = np.unique(content, return_counts=True)
     usual = np.flatnonzero(content == kinds[np.argmax(alike)])
-    if turns < FEWEST_TURNS or len(usual) < max(FEWEST_TURNS, _ALIKE * turns):
+    if turns < constants.fewest_turns or len(usual) < max(constants.fewest_turns, constants.alike_ratio * turns):
         return None
     typical = member[turn[member] == usual[0]]
-    if len(np.unique(symbol[typical])) < _FEWEST_NAMES:
+    if len(np.unique(symbol[typical])) < 2:
         return None
     # what follows the last range of the last turn is not part of it
     inside = (turn >= 0) & (np.arange(len(turn)) <= member[-1])
@@ -89,22 +84,22 @@ def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return np.r_[0, np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]
 
 
-def _anchor(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray) -> int:
+def _anchor(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray, constants: Constants) -> int:
     """The name a turn begins with: the one after clearly the longest typical pause, else the first that occurs. A
     recording may begin anywhere in a turn."""
     typical = pd.Series(pause).groupby(symbol).median().to_numpy(float, copy=True)
     typical[~belongs] = -1
     first, longest = int(symbol[belongs[symbol]][0]), int(np.argmax(typical))
     others = float(np.delete(typical, longest).max(initial=0))
-    return longest if typical[longest] > _CLEARLY * others else first
+    return longest if typical[longest] > constants.clear_pause * others else first
 
 
-def _turn_count(often: np.ndarray, weight: np.ndarray) -> int:
+def _turn_count(often: np.ndarray, weight: np.ndarray, constants: Constants) -> int:
     """How often the turn repeats: the count that the names with most of the weight share; 0 for none."""
     best, best_weight = 0, 0.0
-    for count in np.unique(often[often >= FEWEST_TURNS]).tolist():
-        near = np.abs(often - count) <= max(1, count // 20)
+    for count in np.unique(often[often >= constants.fewest_turns]).tolist():
+        near = np.abs(often - count) <= max(1, int(constants.near_ratio * count))
         total = float(weight[near].sum())
-        if int(near.sum()) >= _FEWEST_NAMES and total > best_weight:
+        if int(near.sum()) >= 2 and total > best_weight:
             best, best_weight = int(count), total
     return best

@@ -14,6 +14,7 @@ from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS
 from xsp_post.tree.level_rules import Levels
 from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
 _HINT_WORDS = ("Synchronize", "Memcpy")
 
@@ -48,6 +49,7 @@ class Draft:
     inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     pieces: pd.DataFrame = field(default_factory=pd.DataFrame)
+    constants: Constants = DEFAULTS
     placed: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # what `placing.place` found last
 
     @property

@@ -93,7 +93,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
     if taken.empty:
         if not has_device and not len(tree.trace.spans):
             return ""
-        least = f"{DEFAULTS.least_coverage:.0%}".replace("%", " %")
+        least = f"{DEFAULTS.most_ratio:.0%}".replace("%", " %")
         said = (
             "model executions: no repeating step found: no marker, call of a model, cycle of ranges or period of "
             f"launches holds {least}"
@@ -140,6 +140,6 @@ def coverage_findings(tree: Tree, candidates: pd.DataFrame) -> list[Finding]:
     """A warning where the executions hold less than half of the device time."""
     taken = candidates[candidates["is_chosen"].to_numpy(bool)]
     covered = float(taken["coverage_ratio"].sum())
-    if taken.empty or covered >= DEFAULTS.least_coverage or not int(tree.nodes["device_ns"].iloc[0]):
+    if taken.empty or covered >= DEFAULTS.most_ratio or not int(tree.nodes["device_ns"].iloc[0]):
         return []
     return [finding("executions-cover-little", count=len(tree.iterations), example=tree.execution_evidence)]

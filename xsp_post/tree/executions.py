@@ -23,11 +23,11 @@ from xsp_post.model.options import EXECUTION_RULES
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.patterns import found_in
 from xsp_post.tree import kinds, layering
-from xsp_post.tree.cycles import FEWEST_TURNS, find_cycle
+from xsp_post.tree.cycles import find_cycle
 from xsp_post.tree.execution_work import Times
 from xsp_post.tree.node_names import PART_OF_LAYER as _PART_OF_LAYER
 from xsp_post.tree.ranges import Ranges
-from xsp_post.tree.structure.constants import DEFAULTS, Constants
+from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.score import are_alike, cost_ratio, worth
 
 MARKERS, ROOTS, TRAINING, COUNTED, CYCLES, SEQUENCE = EXECUTION_RULES.values()
@@ -35,7 +35,6 @@ OUTERMOST, REPLAYS = "outermost ranges", "replays of a CUDA graph"
 _WORD_OF_RULE = {rule: word for word, rule in EXECUTION_RULES.items()}
 _MOST_DEPTH = 8
 _STEPS, _UPDATES = r"\.step$", r"(?i)^opt|\.step$"
-_FEWEST_COUNTED = 2
 
 _NUMBER = re.compile(r"\\\*")
 _DIGITS = re.compile(r"\d+")
@@ -94,14 +93,12 @@ class Executions:
         return self.chosen is not None and self.chosen.rule == TRAINING
 
 
-def find_executions(
-    ranges: Ranges, library: np.ndarray, wanted: str = "", constants: Constants = DEFAULTS
-) -> Executions:
+def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Executions:
     """The model executions that ranges mark, of each program that was recorded. Without evidence none is preferred.
     ``wanted``: a word of `EXECUTION_RULES`. Raises `UsageError` where there is none of that kind."""
-    program = _programs(ranges)
+    program, constants = _programs(ranges), ranges.constants
     several = range(int(program.max(initial=0)) + 1)
-    finders = [_Finder(ranges, library, constants, program if len(several) > 1 else None, k) for k in several]
+    finders = [_Finder(ranges, library, program if len(several) > 1 else None, k) for k in several]
     found = [_chosen(finder, wanted, constants) for finder in finders]
     chosen = sorted((c for c, _ in found if c is not None), key=lambda c: -c.device_ns)
     model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
@@ -150,7 +147,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
-    if finder.is_all and not any(c.coverage_ratio >= constants.least_coverage for c in found):
+    if finder.is_all and not any(c.coverage_ratio >= constants.most_ratio for c in found):
         found += [c for c in (finder.periods(),) if c is not None]
     found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
     chosen: Candidate | None
@@ -158,14 +155,14 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         chosen = _wanted(found, wanted)
     else:
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
-        most = [c for c in found if c.coverage_ratio >= constants.least_coverage * finder.share]
+        most = [c for c in found if c.coverage_ratio >= constants.most_ratio * finder.share]
         chosen = next(iter(most or [c for c in found if c.rule in explicit]), None)
     return chosen, [c for c in found if c is not chosen]
 
 
 def described(ranges: Ranges, model: np.ndarray, rule: str) -> Candidate | None:
     """The candidate that some other rule chose (the user's options, our own ranges, depth), weighed as the others."""
-    return _Finder(ranges, np.zeros(len(model), bool), DEFAULTS, None, 0).of_ranges(rule, np.flatnonzero(model), 1.0)
+    return _Finder(ranges, np.zeros(len(model), bool), None, 0).of_ranges(rule, np.flatnonzero(model), 1.0)
 
 
 def _wanted(found: list[Candidate], word: str) -> Candidate:
@@ -181,10 +178,8 @@ class _Finder:
     """The candidates of one program (``program``: its number per process; None: there is one); sums of device time are
     computed once."""
 
-    def __init__(
-        self, ranges: Ranges, library: np.ndarray, constants: Constants, program: np.ndarray | None, number: int
-    ) -> None:
-        self.ranges, self.constants, self.is_all = ranges, constants, program is None
+    def __init__(self, ranges: Ranges, library: np.ndarray, program: np.ndarray | None, number: int) -> None:
+        self.ranges, self.constants, self.is_all = ranges, ranges.constants, program is None
         self.times: Times = ranges.times
         self.work, self.share = ranges.times.work, 1.0
         self.open = ~library & ~ranges.has_role("mark")
@@ -332,9 +327,9 @@ class _Finder:
         inner = (self._counts | self._roots) & ranges.inside(marked)
         found = self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
         # one range called like a phase, among others: a word
-        if found is None or marked.any() or len(found.spans) >= _FEWEST_COUNTED:
+        if found is None or marked.any() or len(found.spans) >= 2:
             return found
-        return found if found.coverage_ratio >= self.constants.least_coverage else None
+        return found if found.coverage_ratio >= self.constants.most_ratio else None
 
     @cached_property
     def _counts(self) -> np.ndarray:
@@ -343,7 +338,7 @@ class _Finder:
         if not plain.any():
             return plain
         called = self._called
-        often = np.bincount(called[plain], minlength=int(called.max()) + 1) >= _FEWEST_COUNTED
+        often = np.bincount(called[plain], minlength=int(called.max()) + 1) >= 2
         return plain & often[called] & (self.inside[0] > 0)
 
     @cached_property
@@ -383,12 +378,14 @@ class _Finder:
         called = self._called
         held = np.bincount(called[outer], weights=self.inside[0][outer], minlength=int(called.max(initial=0)) + 1)
         most = held >= self.constants.holds_ratio * max(self.work.total_ns, 1)
-        most &= np.bincount(called[outer], minlength=len(held)) >= FEWEST_TURNS
+        most &= np.bincount(called[outer], minlength=len(held)) >= self.constants.fewest_turns
         large = ranges.around(self.open) | (self.inside[1] >= self.constants.fewest_launches) | most[called]
         spans = np.flatnonzero(outer & large)
         found = self.of_ranges(OUTERMOST, spans, self.constants.prior_of_place)
         if found is not None:  # one that does not recur is looked into
-            found.recurs = int(np.bincount(called[found.spans])[called[found.spans]].min()) >= FEWEST_TURNS
+            found.recurs = (
+                int(np.bincount(called[found.spans])[called[found.spans]].min()) >= self.constants.fewest_turns
+            )
             found.recurs &= bool(ranges.around(self.open)[found.spans].any())  # recorded ranges are not replaced
         return found
 
@@ -474,13 +471,13 @@ class _Finder:
         """Sibling ranges that follow one another in the same order, again and again."""
         ranges, times = self.ranges, self.times
         taken = self.open & (ranges.kind != SpanKind.OPERATOR) & ~ranges.has_role("operator")
-        if np.bincount(ranges.folded_id[taken]).max(initial=0) < FEWEST_TURNS:
+        if np.bincount(ranges.folded_id[taken]).max(initial=0) < self.constants.fewest_turns:
             return None  # no text of them occurs often enough
         taken &= ~found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         taken &= ~ranges.inside(self._roots)  # what repeats inside a call of the model are its layers
         found = find_cycle(
             ranges.parent, ranges.folded_id, times.thread_index, times.start_ns, times.end_ns, self.inside[0], taken,
-            self.work.total_ns,
+            self.work.total_ns, self.constants,
         )  # fmt: skip
         if found is None:
             return None

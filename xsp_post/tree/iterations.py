@@ -15,6 +15,7 @@ from xsp_post.tree.kinds import kinds_of, warmup_of_its_kind
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import own_forest
 from xsp_post.tree.steps import host_gaps, sizes_of_steps
+from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.warmup import mark_warmup
 
 # Latencies may sum to so much more than the executions together take before it is said that they overlap.
@@ -101,7 +102,7 @@ def _phases(nodes: pd.DataFrame, models: np.ndarray, names: NodeNames) -> np.nda
     return np.where(generic, folded, texts)
 
 
-def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
+def measure_iterations(tree: Tree, constants: Constants) -> tuple[pd.DataFrame, list[Finding]]:
     """Latency, device time and warm-up of each iteration. Latency runs to the end of its last device work."""
     frame = tree.iterations
     count = len(frame)
@@ -113,7 +114,7 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
     kind, sizes_of = sizes_of_steps(tree, named := kinds_of(tree))
     frame["phase"] = np.where(kind != named, kind, frame["phase"].astype(object))
     said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
-    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
+    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said, constants)
     frame["kind"] = kind
     frame = frame.assign(**sizes_of, period_ns=_periods(frame), host_gap_ns=host_gaps(frame))
     loading = np.zeros(count, bool)
@@ -123,7 +124,8 @@ def measure_iterations(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
         inside = (position >= 0) & (frame["end_ns"].to_numpy()[np.maximum(position, 0)] >= at)
         loading[position[inside]] = True
     sizes = frame[["token_count", "key_count", "query_key_count"]].to_numpy()
-    warm, findings = mark_warmup(frame["latency_ns"].to_numpy(), frame["phase"].to_numpy(), said, loading, sizes)
+    latency, phase = frame["latency_ns"].to_numpy(), frame["phase"].to_numpy()
+    warm, findings = mark_warmup(latency, phase, said, loading, sizes, constants)
     return frame.assign(is_warmup=warm, is_inferred=inferred), raised + findings + _overlaps(frame)
 
 

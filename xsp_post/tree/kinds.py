@@ -11,12 +11,11 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.step_texts import kind_of_word
 from xsp_post.tree import layering
+from xsp_post.tree.structure.constants import Constants
 
 TRAINING, FORWARD, STEP, PASS = "training step", "forward", "step", "pass"
 # Backward and optimiser work below this share of an execution makes no training step of it.
 _LEAST_TRAINING = 0.01
-# Executions launch alike where so much of their kernels are the same ones.
-_ALIKE = 0.8
 
 
 def training_ratio(tree: Tree) -> np.ndarray:
@@ -55,7 +54,9 @@ def kinds_of(tree: Tree) -> np.ndarray:
     return kind
 
 
-def warmup_of_its_kind(tree: Tree, kind: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Finding]]:
+def warmup_of_its_kind(
+    tree: Tree, kind: np.ndarray, said: np.ndarray, constants: Constants
+) -> tuple[np.ndarray, np.ndarray, list[Finding]]:
     """Phase of every iteration, and whether its text makes it warm-up of its kind.
 
     What calls itself warm-up and launches what a measured phase launches belongs to that phase. What calls itself
@@ -70,7 +71,7 @@ def warmup_of_its_kind(tree: Tree, kind: np.ndarray, said: np.ndarray) -> tuple[
         if (~said & (phase == name)).any() or not measured:
             continue
         # measured phases of the same kind that launch the same kernels
-        alike = [m for m in measured if _overlap(tree, rows[-1], _last(phase, said, m)) >= _ALIKE]
+        alike = [m for m in measured if _overlap(tree, rows[-1], _last(phase, said, m)) >= constants.alike_ratio]
         if alike:
             phase[rows] = alike[0]
             kind[rows] = kind[_last(phase, said, alike[0])]

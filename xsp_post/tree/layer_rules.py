@@ -16,12 +16,6 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.tree.ranges import Ranges
 
-# A class of modules is not a layer level where it holds less than this of the time of all modules.
-_LEAST_COVERAGE = 0.3
-# Further classes of blocks (a decoder beside an encoder) need this share.
-_LEAST_FURTHER_COVERAGE = 0.05
-# Blocks are convolutional from this share of their time in convolutions, batch norms and pooling.
-_CONVOLUTION_SHARE = 0.3
 _MOST_CLASSES = 8
 
 _PART = (
@@ -41,7 +35,6 @@ _BLOCK_PATH = re.compile(
 )
 _NUMBERED = "numbered Block"  # the class of siblings of several classes
 _LAST_NUMBER = re.compile(r"[0-9]{1,6}(?![0-9A-Za-z])")
-_FEWEST_COUNTED = 3
 _IN_LIST = re.compile(r"[._/]\*$")
 _CONVOLUTION = re.compile(r"Conv(?!ersation)|BatchNorm|Pool\d?d|Pool(?:ing)?$")
 _ATTENTION = re.compile(r"Attention|Attn", re.IGNORECASE)
@@ -91,7 +84,9 @@ def siblings_that_count(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
     rows, number = rows[order], number[order]
     follows = (np.diff(number, prepend=-9) == 1) & (np.diff(ranges.parent[rows], prepend=-1) == 0)
     run = np.cumsum(~follows)
-    counts = (np.bincount(run)[run] >= _FEWEST_COUNTED) & np.isin(number[np.flatnonzero(~follows)], (0, 1))[run - 1]
+    counts = (np.bincount(run)[run] >= ranges.constants.fewest_turns) & np.isin(
+        number[np.flatnonzero(~follows)], (0, 1)
+    )[run - 1]
     result = np.zeros(len(mask), bool)
     result[rows[counts]] = True
     return result
@@ -148,13 +143,14 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
     taken = np.zeros(len(modules.mask), bool)
     alike, alike_one = _like_siblings(ranges, modules)
     if modules.texts[-1] == _NUMBERED:
-        alike[-1], alike_one = _FEWEST_COUNTED, alike_one | (modules.class_of == len(modules.texts) - 1)
+        alike[-1], alike_one = ranges.constants.fewest_turns, alike_one | (modules.class_of == len(modules.texts) - 1)
     convolutional = _convolutional(ranges, modules, inner)
     held = np.bincount(modules.class_of[inner & modules.mask], minlength=len(modules.texts)) > 0
     rejected: set[int] = set()
+    constants = ranges.constants  # further classes, as a decoder beside an encoder, need less of the time
     for _ in range(_MOST_CLASSES):
         free = modules.mask & ~taken & ~ranges.inside(taken) & ~ranges.around(taken)
-        least = _LEAST_FURTHER_COVERAGE if taken.any() else _LEAST_COVERAGE
+        least = constants.near_ratio if taken.any() else constants.large_ratio
         best, best_score, best_rows = -1, 0.0, taken
         for number, text in enumerate(modules.texts):  # classes are few
             if number in rejected or alike[number] < 2:
@@ -166,7 +162,8 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
             coverage = float(modules.weight[rows].sum()) / modules.total
             score = coverage * _rank_of_text(text)
             # of two that hold about the same the outer one is meant
-            better = score > 1.1 * best_score or (score > 0.9 * best_score and _lie_around(ranges, rows, best_rows))
+            better = score > (2 - constants.holds_ratio) * best_score
+            better |= score > constants.holds_ratio * best_score and _lie_around(ranges, rows, best_rows)
             if coverage >= least and better:
                 best, best_score, best_rows = number, score, rows
         if best < 0:
@@ -174,7 +171,7 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
         rejected.add(best)
         if convolutional[best] or (taken.any() and _rank_of_text(modules.texts[best]) < 1.0):
             continue
-        if not taken.any() and best_score < _LEAST_COVERAGE * 0.6:
+        if not taken.any() and best_score < constants.large_ratio:
             break
         taken |= best_rows
     return taken
@@ -243,7 +240,7 @@ def _convolutional(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.n
         np.bincount(modules.class_of[modules.mask], rollup.add_up(v, ranges.parent)[modules.mask], count)
         for v in (conv, work, attention)
     ]
-    return (sums[0] >= _CONVOLUTION_SHARE * np.maximum(sums[1], 1)) & (sums[2] == 0)
+    return (sums[0] >= ranges.constants.convolution_ratio * np.maximum(sums[1], 1)) & (sums[2] == 0)
 
 
 def _lie_around(ranges: Ranges, outer: np.ndarray, inner: np.ndarray) -> bool:
@@ -255,6 +252,6 @@ def _layers_outside_blocks(ranges: Ranges, modules: _Modules, free: np.ndarray, 
     fifth of all time, or only groups others (`Sequential`), the innermost."""
     convolutional = np.append(_convolutional(ranges, modules, inner), False)[modules.class_of]
     is_group = np.array([bool(_GROUP_CLASS.search(text)) for text in modules.texts] + [False], bool)
-    heavy = modules.weight >= 0.2 * modules.total
+    heavy = modules.weight >= ranges.constants.large_ratio * modules.total
     opened = free & ~inner & (convolutional | heavy | is_group[modules.class_of])
     return ranges.outermost(free & ~opened)

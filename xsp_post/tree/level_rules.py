@@ -31,8 +31,6 @@ LIBRARY_DOMAINS = frozenset({
     "nvshmem",
 })  # fmt: skip
 
-_MOSTLY = 0.5  # of the time of a phase
-
 
 @dataclass
 class Levels:
@@ -214,7 +212,7 @@ def _convention_layers(ranges: Ranges, model: np.ndarray, library: np.ndarray) -
         # ranges that hold the work of a phase are the layers rather than the phase
         inner = _at_depth_below(ranges, phase, 1) & ~library & ~model
         held = rollup.sums_per_node(ranges.parent[inner], ranges.time_inside()[inner], len(model))
-        opened = phase & (held >= _MOSTLY * np.maximum(ranges.time_inside(), 1))
+        opened = phase & (held >= ranges.constants.most_ratio * np.maximum(ranges.time_inside(), 1))
         phase = (phase & ~opened) | (inner & opened[ranges.parent])
         return phase | beside, said + (" and the ranges beside them" if beside.any() else "")
     return np.zeros(len(model), bool), ""

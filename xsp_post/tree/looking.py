@@ -25,24 +25,12 @@ from xsp_post.tree.executions import OUTERMOST, SEQUENCE
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
-from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.structure.constants import Constants
 
 if TYPE_CHECKING:
     from xsp_post.tree.structure import Inference
 
-_FEWEST_PASSES = 2
-_FEWEST_REPLAYS = 3
-_MOSTLY = 0.5
-# A range inside an opened one stands for it where it launched this share of its kernels.
-_NEARLY_ALL = 0.9
 _MOST_DEPTH = 16
-# A range is looked into where its layers hold less than this of its device time, …
-_LEAST_IN_LAYERS = 0.5
-# … and what is found is kept where blocks hold at least this of it.
-_LEAST_IN_BLOCKS = 0.5
-# A range taken for a layer is looked into when it is a phase or a compiled region, or its name holds this share of all
-# work.
-_LARGE = 0.2
 
 
 # ---------------------------------------------------------------- outside every range
@@ -64,7 +52,7 @@ def outside_ranges(draft: Draft) -> Draft:
     if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
         operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
     elif not (draft.column("level") == int(Level.MODEL)).any():
-        operators = open_operators(draft.names, nodes, activities) & (draft.column("parent_id") == 0)
+        operators = open_operators(draft.names, nodes, activities, draft.constants) & (draft.column("parent_id") == 0)
     uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
@@ -72,11 +60,11 @@ def outside_ranges(draft: Draft) -> Draft:
     from xsp_post.tree.structure import infer  # no small thing to import, and most captures have ranges
 
     frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows])
-    found = infer(frame, draft.trace.strings, hints=hints(draft.trace))
+    found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
     _named(draft, found, rows, operators)
-    if chosen is not None and chosen.rule != SEQUENCE and chosen.coverage_ratio >= DEFAULTS.least_coverage:
+    if chosen is not None and chosen.rule != SEQUENCE and chosen.coverage_ratio >= draft.constants.most_ratio:
         rest = found.nodes["level"] == "MODEL"  # beside executions that ranges mark it is none
         found.nodes.loc[rest, "level"] = "APPLICATION"
         found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
@@ -84,7 +72,9 @@ def outside_ranges(draft: Draft) -> Draft:
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
 
 
-def periods_of(trace: Trace, launch_id: np.ndarray) -> tuple[str, np.ndarray, np.ndarray, np.ndarray] | None:
+def periods_of(
+    trace: Trace, launch_id: np.ndarray, constants: Constants
+) -> tuple[str, np.ndarray, np.ndarray, np.ndarray] | None:
     """What the launch sequence alone says: the name of executions, and device time (ns), launches and series of each;
     None for none. launch_id: of each activity."""
     activities = trace.activities.assign(launch_id=launch_id)
@@ -93,7 +83,7 @@ def periods_of(trace: Trace, launch_id: np.ndarray) -> tuple[str, np.ndarray, np
     from xsp_post.tree.structure import infer
 
     frame = launch_columns(trace, activities, rows)
-    found = infer(frame, trace.strings, hints=hints(trace))
+    found = infer(frame, trace.strings, hints=hints(trace), constants=constants)
     passes = found.iterations
     if not len(passes):
         return None
@@ -142,7 +132,7 @@ def graph_replays(draft: Draft) -> Draft:
     codes, _ = pd.factorize(draft.activities["graph_id"].to_numpy()[rows])
     held = np.bincount(codes, weights=length[rows])
     rows = rows[codes == np.argmax(held)]
-    if len(rows) < _FEWEST_REPLAYS or held.max() < _MOSTLY * max(int(length.sum()), 1):
+    if len(rows) < draft.constants.fewest_turns or held.max() < draft.constants.most_ratio * max(int(length.sum()), 1):
         return draft
     level = draft.column("level").copy()
     level[node[rows]] = int(Level.MODEL)
@@ -168,15 +158,18 @@ def passes_inside(draft: Draft) -> Draft:
         return draft
     from xsp_post.tree.structure import infer
 
-    found = infer(launch_columns(draft.trace, draft.activities, rows), draft.trace.strings, hints=hints(draft.trace))
+    frame = launch_columns(draft.trace, draft.activities, rows)
+    found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     of_launch = home[draft.node[rows]]
-    if (draft.node[rows] != of_launch).mean() >= _MOSTLY and not (found.nodes["kind"] == "block").any():
+    if (draft.node[rows] != of_launch).mean() >= draft.constants.most_ratio and not (
+        found.nodes["kind"] == "block"
+    ).any():
         return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
     home_of_found = _homes(found, of_launch)
     if home_of_found is None:
         return draft  # turns that begin in one range and end in another: the ranges are parts
     level = draft.column("level").copy()
-    if not _recur(found, home_of_found, draft.length()[rows]):
+    if not _recur(found, home_of_found, draft.length()[rows], draft.constants.most_ratio):
         # one call of many passes: the range is the execution
         if _holds_nearly_all(draft, opened):
             level[opened] = int(Level.MODEL)
@@ -187,17 +180,17 @@ def passes_inside(draft: Draft) -> Draft:
     return draft.said("; passes inside them are inferred from the launch sequence")
 
 
-def _recur(found: Inference, home: np.ndarray, length: np.ndarray) -> bool:
+def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) -> bool:
     """Whether executions of a kind that occurs several times in one range hold most of the device time. home: the
     range of each found node; length: device time of each launch, ns."""
     passes = found.iterations
-    if len(passes) < _FEWEST_PASSES:
+    if len(passes) < 2:
         return False
     top = forest_of(found.nodes["parent"].to_numpy()).nearest((found.nodes["parent"] < 0).to_numpy())
     placed = found.node_of_launch >= 0
     held = rollup.sums_per_node(top[found.node_of_launch[placed]], length[placed], len(top))
     again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]}).duplicated(keep=False)
-    return bool(held[passes.index[again.to_numpy()]].sum() >= _MOSTLY * max(int(length.sum()), 1))
+    return bool(held[passes.index[again.to_numpy()]].sum() >= most * max(int(length.sum()), 1))
 
 
 def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
@@ -206,7 +199,9 @@ def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
     length, works = draft.length(), draft.works() & (inside >= 0)
     least = np.bincount(inside[works], minlength=len(opened))[opened].min()
     held = int(length[inside >= 0].sum())
-    return bool(least >= DEFAULTS.fewest_launches and held >= _NEARLY_ALL * max(int(length.sum()), 1))
+    return bool(
+        least >= draft.constants.fewest_launches and held >= draft.constants.holds_ratio * max(int(length.sum()), 1)
+    )
 
 
 def _unmarked_models(draft: Draft) -> np.ndarray:
@@ -228,7 +223,7 @@ def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
     inside = rollup.add_up(own, parent)
     recorded = np.flatnonzero(draft.column("kind") <= int(SpanKind.START_END))
     recorded = recorded[parent[recorded] >= 0]
-    whole = recorded[inside[recorded] >= np.maximum(_NEARLY_ALL * inside[parent[recorded]], 1)]
+    whole = recorded[inside[recorded] >= np.maximum(draft.constants.holds_ratio * inside[parent[recorded]], 1)]
     chosen = opened.copy()
     for _ in range(_MOST_DEPTH):
         inner = whole[chosen[parent[whole]]]
@@ -265,7 +260,7 @@ def blocks_inside(draft: Draft) -> Draft:
         return draft
     names, nodes = draft.names, draft.nodes
     hides = _may_hide_layers(draft)
-    operators = open_operators(names, nodes, draft.activities) & ~hides
+    operators = open_operators(names, nodes, draft.activities, draft.constants) & ~hides
     home_of_node = _hollow(draft, operators, hides)
     has_launch = draft.activities["launch_id"].to_numpy() >= 0
     rows = np.flatnonzero(draft.works() & (home_of_node[draft.node] >= 0) & has_launch)
@@ -276,8 +271,8 @@ def blocks_inside(draft: Draft) -> Draft:
     frame = launch_columns(draft.trace, draft.activities, rows)
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
-    found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases)
-    found, home = _worth_keeping(found, homes[home_of_iteration], _own_work(draft, rows))
+    found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)
+    found, home = _worth_keeping(found, homes[home_of_iteration], _own_work(draft, rows), draft.constants.most_ratio)
     if not len(found.nodes):
         return draft
     _named(draft, found, rows, operators)
@@ -308,19 +303,19 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
         return np.full(count, -1, np.int64)
     in_closed = layering.inherit(np.where(is_layer | open_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
-    is_open = (is_model | open_layer) & (in_layers < _LEAST_IN_LAYERS * np.maximum(held, 1))
+    is_open = (is_model | open_layer) & (in_layers < draft.constants.most_ratio * np.maximum(held, 1))
     if not is_open.any():
         return np.full(count, -1, np.int64)
     inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
-    is_open &= inside_count >= DEFAULTS.fewest_launches
+    is_open &= inside_count >= draft.constants.fewest_launches
     # the phases of a step rather than the step
     around = rollup.holds(is_open & open_layer, parent)
     in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
-    is_open &= open_layer | ~around | (in_open < _LEAST_IN_LAYERS * held)
+    is_open &= open_layer | ~around | (in_open < draft.constants.most_ratio * held)
     is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
-    part = np.flatnonzero(recorded & ~operators & (inside_count >= DEFAULTS.fewest_launches) & (parent >= 0))
-    part = part[~in_closed[part] & (in_layers[part] < _LEAST_IN_LAYERS * held[part])]
-    _open_the_parts(draft.nodes, is_open, part, held)
+    part = np.flatnonzero(recorded & ~operators & (inside_count >= draft.constants.fewest_launches) & (parent >= 0))
+    part = part[~in_closed[part] & (in_layers[part] < draft.constants.most_ratio * held[part])]
+    _open_the_parts(draft.nodes, is_open, part, held, draft.constants.most_ratio)
     return forest_of(parent).outermost_around(is_open)
 
 
@@ -332,7 +327,7 @@ def _without_layers(draft: Draft, is_layer: np.ndarray) -> np.ndarray:
     return beside & ~draft.names.node_is("phase", "optimizer")
 
 
-def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray) -> None:
+def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray, most: float) -> None:
     """Where different ranges, one of each name, hold most of an open range, they are open instead of it
     (``is_open`` is changed in place): blocks do not reach from one of them into the next. part: nodes that can be."""
     parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy().astype(np.int64)
@@ -344,7 +339,7 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
     for _ in range(_MOST_DEPTH):
         inner = part[is_open[parent[part]]]
         in_parts = rollup.sums_per_node(parent[inner], held[inner], len(parent))
-        inner = inner[in_parts[parent[inner]] >= _LEAST_IN_LAYERS * held[parent[inner]]]
+        inner = inner[in_parts[parent[inner]] >= most * held[parent[inner]]]
         if not len(inner):
             return
         is_open[parent[inner]] = False
@@ -354,8 +349,8 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
 def _may_hide_layers(draft: Draft) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and what holds most of all work by its name, once in each
     execution or range around it; bool."""
-    names, folded, parent = draft.names, draft.column("folded_id"), draft.column("parent_id")
-    works = draft.works()
+    names, parent, works = draft.names, draft.column("parent_id"), draft.works()
+    folded = names.kinds()[draft.column("folded_id")]
     held = rollup.add_up(rollup.sums_per_node(draft.node[works], draft.length()[works], len(parent)), parent)
     is_layer = draft.column("level") == int(Level.LAYER)
     models = int((draft.column("level") == int(Level.MODEL)).sum())
@@ -368,13 +363,13 @@ def _may_hide_layers(draft: Draft) -> np.ndarray:
     plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
     plain[is_layer] |= once
     of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
-    large = of_name[folded] >= _LARGE * max(int(held[0]), 1)
+    large = of_name[folded] >= draft.constants.large_ratio * max(int(held[0]), 1)
     # what stands beside such a one and is as long a call of something is opened with it
     beside = np.zeros(len(parent), bool)
     beside[parent[is_layer & plain & large]] = True
     count = rollup.add_up(np.bincount(draft.node[works], minlength=len(parent)), parent)
     beside = beside[parent] & names.node_is("role", "") & names.node_is("dialect", "plain")
-    beside &= is_layer & (count >= DEFAULTS.fewest_launches)
+    beside &= is_layer & (count >= draft.constants.fewest_launches)
     plain, large = plain | beside, large | beside
     return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
 
@@ -394,7 +389,7 @@ def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np
 # ---------------------------------------------------------------- what is kept
 
 
-def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray) -> tuple[Inference, np.ndarray]:
+def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray, most: float) -> tuple[Inference, np.ndarray]:
     """The inference without its iterations (the ranges stand for them) and without what does not cover enough of its
     range; and the range that each remaining outermost node hangs below. home: the range that holds each iteration;
     length: device time of each launch, ns."""
@@ -413,7 +408,7 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray) -> tu
     chosen = placed.copy()
     chosen[placed] = in_block[at[placed]]
     covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))
-    keeps = covered >= _LEAST_IN_BLOCKS * np.maximum(total, 1)
+    keeps = covered >= most * np.maximum(total, 1)
     keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
     number = np.full(len(nodes) + 1, -1, np.int64)
     number[:-1][keep] = np.arange(int(keep.sum()))

@@ -1,5 +1,7 @@
 """Trace → Tree, the texts of nodes: parsed once per different text, looked up per span or per node."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -23,8 +25,8 @@ PART_OF_LAYER = (
     r"(?i)^\D*(?:attention|attn|softmax|qkv|(?:^|[^a-z])(?:mlp|ffn?|moe|(?:layer|batch|rms)?_?norm|linear|conv|matmul|gemm"
     r"|embed(?:ding)?s?|dropout|experts?|residual|layer|block)(?:[^a-z]|$))\D*$"
 )
+_DIGITS = re.compile(r"\d+")
 _COUNTED = r"^(?P<stem>[^0-9]*[A-Za-z][^0-9]*?)[ _:#=\[(\-]*(?P<number>\d{1,9})[\])]?$"
-_FEWEST_THAT_GROW = 3
 
 
 class NodeNames:
@@ -49,14 +51,14 @@ class NodeNames:
         self._first_synthetic = len(different)
         self.folded = folded.astype(np.int32)[self.row]
 
-    def count_what_grows(self, spans: pd.DataFrame, depth: np.ndarray) -> None:
+    def count_what_grows(self, spans: pd.DataFrame, depth: np.ndarray, fewest: int) -> None:
         """Fold numbers at the end of outermost plain ranges that grow through the recording on each thread: they count
         what repeats, whatever the word (`solve 3`, `transcribe:3`); numbers that come again tell layers apart."""
         plain = self.parsed.says("dialect", "plain") & self.parsed.says("role", "")
         plain &= self.parsed.numbers["step_index"] < 0
         outer = np.flatnonzero((depth == 0) & plain[self.row])
         rows = np.unique(self.row[outer])
-        if len(rows) < _FEWEST_THAT_GROW:
+        if len(rows) < fewest:
             return
         found = groups(taken(self._strings, self._text_id[rows], ""), _COUNTED)
         codes, stems = pd.factorize(np.asarray(found["stem"].to_pylist(), object))
@@ -69,7 +71,7 @@ class NodeNames:
         })  # fmt: skip
         series = frame[frame["stem"] >= 0].sort_values("start", kind="stable").groupby(["stem", "thread"])["number"]
         grows = series.is_monotonic_increasing & (series.nunique() == series.size())
-        grows &= series.size() >= _FEWEST_THAT_GROW
+        grows &= series.size() >= fewest
         counting = grows.groupby("stem").all()
         counted = np.flatnonzero(np.isin(codes, counting.index[counting]))
         if len(counted):
@@ -108,6 +110,10 @@ class NodeNames:
     def _folded_texts(self) -> pa.Array:
         different = self.parsed.encoded("folded_name")[1]
         return pa.concat_arrays([different, to_arrow(self.folded_names[len(different) :])])
+
+    def kinds(self) -> np.ndarray:
+        """Number of the kind of each folded text: what is left of it without numbers; int64."""
+        return pd.factorize(np.array([_DIGITS.sub("*", str(text)) for text in self.folded_names], object))[0]
 
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""

@@ -13,13 +13,12 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import NodeKind
 from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.structure.constants import Constants
 
-# Operators stay the layers where convolutions hold this share of the device time.
-_CONVOLUTION_SHARE = 0.3
 _MOST_NAMED = 3
 
 
-def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
+def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, constants: Constants) -> np.ndarray:
     """Outermost operator ranges that may be parts of blocks; bool per node, none set where modules were recorded or
     convolutions lead."""
     nothing = np.zeros(len(nodes), bool)
@@ -36,7 +35,7 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     is_convolution = names.folded_with("(?i)conv")
     convolution = is_convolution[nodes["folded_id"].to_numpy()[outermost]]
     total = int(held[outermost].sum())
-    if not total or held[outermost][convolution].sum() >= _CONVOLUTION_SHARE * total:
+    if not total or held[outermost][convolution].sum() >= constants.convolution_ratio * total:
         return nothing
     return outermost
 

@@ -23,12 +23,11 @@ from xsp_post.tree.draft import Draft
 from xsp_post.tree.layer_rules import is_block_text
 from xsp_post.tree.pieces import PIECES
 from xsp_post.tree.placing import opened_layers, place
+from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.twin_segments import match, replays_of
 
 _REGIONS = ("CompiledFxGraph", "^CompiledFunction|Torch-Compiled Region")
 _PHASES = ("^CompiledFunction$", "^CompiledFunctionBackward$")  # torch's own names of both
-# Blocks of which so many calls are convolutions are looked into, as elsewhere (`layer_rules`).
-_CONVOLUTION_SHARE = 0.3
 _CONVOLUTION = "conv|batch_norm|max_pool|avg_pool"
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\d+(?:\.\w+)+")
 
@@ -47,7 +46,7 @@ def _annotated(draft: Draft) -> Draft:
         return draft
     codes, used = pd.factorize(said[rows])
     texts = [_path(str(draft.trace.strings[one]).split("\n")) for one in used.tolist()]
-    ranges, leaf = _ranges(texts, np.zeros(len(texts), bool))
+    ranges, leaf = _ranges(texts, np.zeros(len(texts), bool), draft.constants)
     launch = draft.activities["launch_id"].to_numpy()[rows]
     return _placed(draft, rows, leaf[codes], launch, ranges, NodeKind.ANNOTATED, Attribution.ANNOTATION)
 
@@ -79,7 +78,7 @@ def _path(regions: list[str]) -> list[str]:
     return result
 
 
-def _ranges(paths: list[list[str]], convolution: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
+def _ranges(paths: list[list[str]], convolution: np.ndarray, constants: Constants) -> tuple[pd.DataFrame, np.ndarray]:
     """Ranges as `place` takes them, one for each region on the paths, and the innermost range of each path."""
     number: dict[tuple[str, ...], int] = {}
     for path in paths:
@@ -90,12 +89,17 @@ def _ranges(paths: list[list[str]], convolution: np.ndarray) -> tuple[pd.DataFra
     leaf = np.array([number[tuple(path)] for path in paths], np.int64)
     starred = np.array([re.sub(r"\d+", "*", str(name)) for name in names], object)
     frame = pd.DataFrame({"parent": parent, "name": names, "folded_name": names, "layer_type": starred})
-    frame["level"] = _levels(parent, starred, names, leaf, convolution)
+    frame["level"] = _levels(parent, starred, names, leaf, convolution, constants)
     return frame.assign(is_module=True, arguments=""), leaf
 
 
 def _levels(
-    parent: np.ndarray, starred: np.ndarray, names: np.ndarray, leaf: np.ndarray, convolution: np.ndarray
+    parent: np.ndarray,
+    starred: np.ndarray,
+    names: np.ndarray,
+    leaf: np.ndarray,
+    convolution: np.ndarray,
+    constants: Constants,
 ) -> np.ndarray:
     """Layers are the regions that stand in a row under a number, and what is beside them; where these are made of
     convolutions, the innermost regions."""
@@ -105,7 +109,7 @@ def _levels(
     in_row = (starred != names) & (siblings > 1) & np.array([not dot or end.isdigit() for _, dot, end in ends], bool)
     calls = np.bincount(leaf, minlength=len(names)), np.bincount(leaf, convolution, len(names)).astype(np.int64)
     total, convolved = (forest.add_up(one) for one in calls)
-    is_open = in_row & (convolved >= _CONVOLUTION_SHARE * total) & (convolved > 0) & forest.around(total > 0)
+    is_open = in_row & (convolved >= constants.convolution_ratio * total) & (convolved > 0) & forest.around(total > 0)
     is_open |= forest.around(in_row) & ~(in_row & np.array([is_block_text(one) for one in starred], bool))
     layer = ~is_open & ~forest.inside(~is_open)
     level = np.full(len(names), int(Level.OPERATION), np.int8)
@@ -142,7 +146,7 @@ def _compiled(draft: Draft) -> Draft:
     of_path, paths = pd.factorize(np.concatenate([module[rows], parts["module"].to_numpy()[named]]))
     is_convolution = calls["symbol"].str.contains(_CONVOLUTION).to_numpy()[row_of[at]]
     share = np.bincount(of_path, is_convolution) > 0
-    ranges, leaf = _ranges([_path([one]) for one in paths.tolist()], share)
+    ranges, leaf = _ranges([_path([one]) for one in paths.tolist()], share, draft.constants)
     unit = np.where(item < len(draft.nodes), item, -1)
     home = np.where(unit >= 0, draft.column("parent_id")[unit], draft.node)
     what = (NodeKind.PROVENANCE, Attribution.PROVENANCE)

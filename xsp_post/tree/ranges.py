@@ -9,6 +9,7 @@ import numpy as np
 from xsp_post.arrays.forest import forest_of
 from xsp_post.names import Parsed
 from xsp_post.tree.execution_work import Times
+from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
 
 @dataclass
@@ -34,6 +35,7 @@ class Ranges:
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
     work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
+    constants: Constants = DEFAULTS
 
     def __post_init__(self) -> None:
         self.forest = forest_of(self.parent)

@@ -4,15 +4,16 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-
-# A leading iteration is warm-up when it takes this much longer than the median of the iterations after it, …
-SLOW_START_RATIO = 1.3
-# … and fewer than a third of them as long as this share of it.
-_AS_LONG = 0.95
+from xsp_post.tree.structure.constants import Constants
 
 
 def mark_warmup(
-    latency_ns: np.ndarray, phase: np.ndarray, said: np.ndarray, has_loading: np.ndarray, sizes: np.ndarray
+    latency_ns: np.ndarray,
+    phase: np.ndarray,
+    said: np.ndarray,
+    has_loading: np.ndarray,
+    sizes: np.ndarray,
+    constants: Constants,
 ) -> tuple[np.ndarray, list[Finding]]:
     """Which iterations are warm-up: by their text, or leading ones of a phase that are slow or load code.
 
@@ -33,8 +34,8 @@ def mark_warmup(
             own, later = latency_ns[rows[position]], latency_ns[alike]
             is_longer = (
                 len(later) > 0
-                and own > SLOW_START_RATIO * np.median(later)
-                and (later >= own * _AS_LONG).mean() < 1 / 3
+                and own > constants.slow_start * np.median(later)
+                and (later >= own * (1 - constants.near_ratio)).mean() < 1 / 3
             )
             slow = not names_its_warmup and is_longer
             if not (slow or (has_loading[rows[position]] and not has_loading[rest].all())):

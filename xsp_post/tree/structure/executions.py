@@ -30,12 +30,6 @@ from xsp_post.tree.structure.labels import (
     is_training_step,
 )
 
-_MOST_PARTS = 6
-_FEWEST_MARKS = 3
-_ALIKE = 0.75  # of the families of two stretches that both have
-_LEAST_OF_USUAL = 0.25  # of the usual length, below which a stretch between marks is no execution
-_NEARLY_ALL = 0.9
-_MOST_ODD = 0.1  # of a turn, by which others may be longer or shorter
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
@@ -104,10 +98,10 @@ def structure_of(
         typical = turns[length[turns] == usual]
         row = int(typical[len(typical) // 2])
         found = Kind(OTHER, int(loops.turn_start[row]), int(loops.turn_end[row]), len(turns))
-        least = constants.least_in_layers * found.period
+        least = constants.most_ratio * found.period
         rows = np.arange(found.start, found.end)
-        is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows)
-        found.holds_layers = _in_layers(result, row, constants.fewest_layers) >= least
+        is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows, constants)
+        found.holds_layers = _in_layers(result, row, constants.fewest_parts) >= least
         found.holds_layers |= is_both and _in_loops(result, found) >= least
         found.role = _role(result, found, symbols, thread, traits, pause, constants)
         is_group = len(attentions(traits, rows)) > 2 and _in_layers(result, row, 2) >= least
@@ -155,8 +149,8 @@ def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops
         count = len(attentions(traits, rows))
         step = len(rows) // max(count, 1)
         inside = (loops.start >= rows[0]) & (loops.end <= rows[-1] + 1) & (loops.kind != kind)
-        has_loops = (loops.end - loops.start)[inside].sum() >= constants.least_in_layers * len(rows)
-        if not 2 <= count <= _MOST_PARTS or step < constants.shortest_turn or has_loops:
+        has_loops = (loops.end - loops.start)[inside].sum() >= constants.most_ratio * len(rows)
+        if count < 2 or step < constants.fewest_parts or has_loops:
             continue
         family, slack = traits.family[rows], 1 + round(constants.drift_ratio * step)
         alike = [agreement(family[k * step : (k + 1) * step], family[:step], slack) for k in range(count)]
@@ -196,20 +190,20 @@ def _role(
         return STEP
     if not is_network(traits, rows):
         return OTHER
-    if is_all_gradients(traits, rows) and not is_all_gradients(traits, np.arange(len(symbols))):
+    if is_all_gradients(traits, rows, constants) and not is_all_gradients(traits, np.arange(len(symbols)), constants):
         return GRADIENTS
-    is_many = kind.turn_count >= constants.fewest_layers
+    is_many = kind.turn_count >= constants.fewest_parts
     # a lookup begins a pass, but for that of the tokens of experts
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
     if is_many and is_one_layer(traits, rows, may_look_up=has_experts):
         return LAYER
     if kind.holds_layers:
         return PASS
-    if begins_at_pauses(structure, kind, pause):
+    if begins_at_pauses(structure, kind, pause, constants):
         return OTHER
     inner = _in_loops(structure, kind)
     is_part = is_part_of_network(traits, rows) or is_one_layer(traits, rows, may_look_up=True)
-    return LAYER if is_part and inner < constants.least_in_layers * kind.period else OTHER
+    return LAYER if is_part and inner < constants.most_ratio * kind.period else OTHER
 
 
 def _in_loops(structure: Structure, kind: Kind) -> int:
@@ -219,20 +213,22 @@ def _in_loops(structure: Structure, kind: Kind) -> int:
     return int((loops.end - loops.start)[inside].sum())
 
 
-def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray) -> bool:
-    """Whether the host pauses where turns begin: longer than before 85 % of a turn's other launches, and twice as long
-    as usual. True where all pauses are alike, because then they say nothing."""
+def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray, constants: Constants) -> bool:
+    """Whether the host pauses where turns begin: longer than before most of a turn's other launches, and twice as long
+    as usual. Where there are none they say nothing: a turn begins there unless it lies in a row in another."""
     loops = structure.loops
     number = int(np.flatnonzero((loops.turn_start == kind.start) & (loops.turn_end == kind.end))[0])
     mine = structure.turn_kind == structure.turn_kind[number]
     starts = loops.turn_start[mine]
     starts = starts[starts > 0]
-    if not len(starts) or float(np.ptp(pause[1:])) == 0:
-        return True
+    at = np.median(pause[starts]) if len(starts) else 0.0
+    if not at or float(np.ptp(pause[1:])) == 0:
+        own = loops.kind == structure.turn_kind[number]
+        is_inside = (structure.parent_turn[own] >= 0).mean() >= constants.most_ratio
+        return not (is_inside and np.median(loops.count[own]) >= constants.fewest_parts)
     inside = np.sort(pause[int(loops.turn_start[mine].min()) + 1 : int(loops.turn_end[mine].max())])
-    at = np.median(pause[starts])
     rank = np.searchsorted(inside, at, side="right") / max(len(inside), 1)
-    return bool(rank >= 0.85 and at >= 2 * np.median(inside))
+    return bool(rank >= 1 - constants.large_ratio and at >= 2 * np.median(inside))
 
 
 # ---------------------------------------------------------------- which loops are executions
@@ -247,7 +243,7 @@ def find_executions(
     if not len(loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
     share = _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
-    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, share, pause, constants))
+    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, share, constants))
     is_turn &= ~_inside(structure, is_turn)
     is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
     rows = np.flatnonzero(is_turn)
@@ -256,17 +252,17 @@ def find_executions(
     starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
     if len(rows):
         starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
-    starts, ends, series = _up_to_updates(starts, ends, series, traits)
+    starts, ends, series = _up_to_updates(starts, ends, series, traits, constants)
     if not len(starts):
         return _one_execution(structure, layers, n, constants)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, traits, constants)
     starts, ends, series = _with_others(structure, starts, ends, series, layers, symbols, constants)
-    starts, ends = _with_what_recurs_between(starts, ends, symbols, pause)
-    return _classified(starts, ends, series, symbols, n)
+    starts, ends = _with_what_recurs_between(starts, ends, symbols, pause, constants)
+    return _classified(starts, ends, series, symbols, n, constants)
 
 
 def _with_what_recurs_between(
-    starts: np.ndarray, ends: np.ndarray, symbols: np.ndarray, pause: np.ndarray
+    starts: np.ndarray, ends: np.ndarray, symbols: np.ndarray, pause: np.ndarray, constants: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
     """What lies between executions again and again, always the same, is the end of the one before and the beginning of
     the one after: they meet where the host pauses longest."""
@@ -277,7 +273,7 @@ def _with_what_recurs_between(
     starts, ends = starts.copy(), ends.copy()
     for word, count in zip(*np.unique(content, return_counts=True), strict=True):
         mine = gap[content == word]
-        if count < _FEWEST_MARKS:
+        if count < constants.fewest_turns:
             continue
         inside = np.arange(starts[mine[0] + 1] - ends[mine[0]] + 1)
         cut = ends[mine] + int(np.median(pause[ends[mine][:, None] + inside], axis=0)[::-1].argmax())
@@ -285,7 +281,7 @@ def _with_what_recurs_between(
     return starts, ends
 
 
-def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, constants: Constants) -> list[int]:
+def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants) -> list[int]:
     """Kinds whose turns are executions: of those inside one another the one with the best score."""
     kinds = structure.kinds
     above: dict[int, set[int]] = {k: set() for k in range(len(kinds))}
@@ -295,10 +291,10 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, co
         above[k] = direct.union(*(above[d] for d in direct)) if direct else set()
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.shortest_turn and kind.turn_count >= 2
+        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts and kind.turn_count >= 2
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
-    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, pause) for k in can}
+    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, constants) for k in can}
     chosen: list[int] = []
     for k in sorted(can, key=lambda k: -score[k]):
         # a loop inside chosen ones may run outside of them, too
@@ -309,23 +305,21 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, pause: np.ndarray, co
     return chosen
 
 
-# What a role counts for: a step of training more than a pass through layers, a pass more than any other loop; a loop
-# around other loops somewhat more than they.
-_PRIOR = {STEP: 8.0, PASS: 4.0, OTHER: 1.0}
-_AROUND_OTHERS = 1.5
+# How often what a role says is halved: a step of training says most, then a pass through layers, a loop around other
+# loops, and any other loop.
+_LESS = {STEP: 0, PASS: 1, OTHER: 3}
+_AROUND_OTHERS = 2
 
 
-def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, pause: np.ndarray) -> float:
+def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, constants: Constants) -> float:
     """How well a kind of loop explains the sequence: the share its turns hold, how much they are of one length, and
     what its role counts for. ``inner``: kinds inside it that could be executions as well."""
     mine = structure.kinds[kind]
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
-    score = share[kind] * _evenness(structure, kind) * _PRIOR[role]
+    less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
     if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
-        return score / _PRIOR[STEP]
-    if role == OTHER and inner:
-        score *= _AROUND_OTHERS
-    return score
+        less = _LESS[role] + _LESS[OTHER]
+    return share[kind] * _evenness(structure, kind, constants) * constants.prior_of_place**less
 
 
 def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> np.ndarray:
@@ -340,22 +334,20 @@ def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> 
 
 
 def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray, constants: Constants) -> list[int]:
-    """Of the kinds of the turns those that are steps or passes, if there are any; of others those with a part of the
-    work."""
+    """Of the kinds of the turns those with a part of the work, and all steps and passes where these hold as much."""
     share = _shares(structure, is_turn, duration)
     used = np.unique(structure.turn_kind[is_turn]).tolist()
     named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
-    if named and share[named].sum() >= constants.least_coverage / 2:
-        return named
-    return [k for k in used if share[k] >= constants.least_coverage**2]
+    is_most = share[named].sum() >= constants.most_ratio / 2
+    return [k for k in used if share[k] >= constants.most_ratio**2 or (is_most and k in named)]
 
 
-def _evenness(structure: Structure, kind: int) -> float:
+def _evenness(structure: Structure, kind: int, constants: Constants) -> float:
     """Share of the turns of a kind that are about as long as its usual one."""
     loops = structure.loops
     length = (loops.turn_end - loops.turn_start)[structure.turn_kind == kind]
     usual = structure.kinds[kind].period
-    return float((np.abs(length - usual) <= np.maximum(2, 0.1 * usual)).mean())
+    return float((np.abs(length - usual) <= np.maximum(2, constants.uneven_ratio * usual)).mean())
 
 
 def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
@@ -382,7 +374,7 @@ def _one_execution(structure: Structure, layers: np.ndarray, n: int, constants: 
     """All of the sequence as one execution, where layers are most of it."""
     loops = structure.loops
     held = int((loops.end - loops.start)[layers].sum())
-    if not len(layers) or loops.count[layers].max() < 2 or held < constants.least_in_layers * n:
+    if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
         share = held / n
         said = f"what repeats evenly covers {share:.0%} of the launches only" if held else "nothing repeats evenly"
         return Executions(reason=said)
@@ -408,7 +400,7 @@ def _rotated(
         own_start, own_end = starts[mine], ends[mine]
         size = int(np.median(own_end - own_start))
         exact = own_start[own_end - own_start == size]
-        is_cut = bool((own_end - own_start)[[0, -1]].min() < 0.9 * size)
+        is_cut = bool((own_end - own_start)[[0, -1]].min() < constants.holds_ratio * size)
         if len(exact):  # what is left at an end of the recording is a part of a turn, or something else
             turn, slack = symbols[exact[0] : exact[0] + size], 2 + round(constants.drift_ratio * size)
             head, tail = symbols[: own_start[0]], symbols[own_end[-1] :]
@@ -418,7 +410,7 @@ def _rotated(
         is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
         offset = 0 if is_known else _beginning(exact, size, is_cut, pause, traits, constants)
         if offset:
-            own_start, own_end = _moved(own_start, own_end, offset, size, symbols)
+            own_start, own_end = _moved(own_start, own_end, offset, size, symbols, constants)
         parts.append((own_start, own_end, np.full(len(own_start), kind)))
     joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
     order = np.argsort(joined[0], kind="stable")
@@ -442,7 +434,7 @@ def _beginning(
 
 
 def _moved(
-    starts: np.ndarray, ends: np.ndarray, offset: int, size: int, symbols: np.ndarray
+    starts: np.ndarray, ends: np.ndarray, offset: int, size: int, symbols: np.ndarray, constants: Constants
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turns that begin ``offset`` later; what is left before the first and after the last of each loop is cut off."""
     begin = np.maximum(ends - (size - offset), starts)
@@ -454,12 +446,12 @@ def _moved(
         after = symbols[ends[row] : ends[row] + offset]
         stop[row] = ends[row] + int(np.argmin(np.append(after == body[: len(after)], False)))
     starts, ends = np.concatenate([starts[opens], begin]), np.concatenate([begin[opens], stop])
-    some = ends - starts >= 0.1 * size
+    some = ends - starts >= constants.uneven_ratio * size
     return starts[some], ends[some]
 
 
 def _up_to_updates(
-    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, traits: Traits
+    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, traits: Traits, constants: Constants
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
     many launches as the others."""
@@ -471,8 +463,8 @@ def _up_to_updates(
     size = int(np.median(np.diff(last)))
     # what follows an update up to the end of a turn
     after = int(np.median(np.append(ends, len(works))[np.searchsorted(ends, last, side="right")] - last))
-    cut = last + (after if after <= _MOST_ODD * size else 1)
-    is_even = np.abs(np.diff(last) - size) <= _MOST_ODD * size
+    cut = last + (after if after <= constants.uneven_ratio * size else 1)
+    is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
     held = np.searchsorted(last, ends) - np.searchsorted(last, starts)
     if not is_even.all() or (len(held) > 1 and np.median(held) > 1):
         return starts, ends, series
@@ -492,21 +484,21 @@ def _with_odd_firsts(
         turn = _usual_turn(starts, ends, series, kind)
         size = turn[1] - turn[0]
         is_step = structure.kinds[kind].role == STEP
-        mine = np.flatnonzero((series == kind) & (ends - starts >= 0.9 * size))
+        mine = np.flatnonzero((series == kind) & (ends - starts >= constants.holds_ratio * size))
         before = np.r_[0, ends[mine[:-1]]]
-        is_far = starts[mine] - before >= 0.9 * size
+        is_far = starts[mine] - before >= constants.holds_ratio * size
         for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
             others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
             stays = (starts >= left) & (ends <= starts[row]) & ~others
             left = max(left, int(ends[stays].max(initial=0)))
             room = int(starts[row]) - left
             is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]], constants)
-            if not 0.9 * size <= room <= 2 * size and not is_tuning:
+            if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
                 continue
             if traits.is_optimiser[turn[0] : turn[1]].any() and not traits.is_optimiser[left : starts[row]].any():
                 continue  # nothing was learned
             odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
-            if odd is not None and odd[1] - odd[0] >= 0.9 * size:
+            if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 keep = ~others
                 order = np.argsort(np.append(starts[keep], odd[0]), kind="stable")
                 starts = np.append(starts[keep], odd[0])[order]
@@ -534,12 +526,12 @@ def _with_others(
     more: list[tuple[int, int, int]] = []
     other = int(series.max()) + 1
     names: dict[int, int] = {}
-    for k in np.flatnonzero(end - begin >= constants.shortest_turn).tolist():
+    for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
         a, b = int(begin[k]), int(end[k])
         near = k if k < len(starts) else k - 1
         before = k - 1 if k else k
         inside = layers[(loops.start[layers] >= a) & (loops.end[layers] <= b)]
-        inside = inside[loops.count[inside] >= constants.fewest_layers]
+        inside = inside[loops.count[inside] >= constants.fewest_parts]
         turns = [_usual_turn(starts, ends, series, int(series[i])) for i in dict.fromkeys((near, before))]
         odd = _odd_turn(symbols, a, b, turns, constants)
         usual = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
@@ -573,19 +565,20 @@ def between_marks(
     loops, size = structure.loops, len(symbols)
     if marks is None or not len(found) or traits.is_optimiser.any():
         return found  # the update of weights says where steps end
-    if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.least_coverage * size:
+    if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.most_ratio * size:
         return found  # what is alike in families only is no structure
     best = found
     for mark in np.unique(marks, axis=0):
         starts = np.flatnonzero(mark)
-        if len(starts) < _FEWEST_MARKS:
+        if len(starts) < constants.fewest_turns:
             continue
-        starts = np.r_[0, starts] if starts[0] >= _LEAST_OF_USUAL * np.median(np.diff(starts)) else starts
+        least = (1 - constants.alike_ratio) * np.median(np.diff(starts))
+        starts = np.r_[0, starts] if starts[0] >= least else starts
         ends = np.append(starts[1:], size)
         if not loops.start.min():
             starts, ends = _as_it_begins(symbols, starts, ends)
-        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, structure, traits):
-            best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size)
+        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, traits, constants):
+            best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size, constants)
     return best
 
 
@@ -597,12 +590,13 @@ def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> 
     return starts, ends
 
 
-def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure: Structure, traits: Traits) -> bool:
+def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, traits: Traits, constants: Constants) -> bool:
     """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers."""
     inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
     whole = found.classes == REGULAR
     held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))
-    is_fine = whole.mean() >= _ALIKE and found.covered() >= _NEARLY_ALL * int((ends - starts).sum())
+    is_fine = whole.mean() >= constants.alike_ratio
+    is_fine &= found.covered() >= constants.holds_ratio * int((ends - starts).sum())
     if len(found) > 1 and (
         len(np.unique(inside)) == 1 or (is_fine and (np.median(held) > 1 or np.median(inside) == inside.max() == 1))
     ):
@@ -612,9 +606,9 @@ def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, structure:
     holds = np.zeros((len(starts), int(traits.family.max()) + 1), bool)
     holds[owner, traits.family[starts[0] :]] = True
     row = int(np.argsort(size, kind="stable")[len(size) // 2])
-    alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= _ALIKE
-    alike &= size >= _LEAST_OF_USUAL * np.median(size)
-    return alike[:-1].mean() >= _NEARLY_ALL and not is_one_layer(traits, np.arange(starts[row], ends[row]))
+    alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= constants.alike_ratio
+    alike &= size >= (1 - constants.alike_ratio) * np.median(size)
+    return alike[:-1].mean() >= constants.holds_ratio and not is_one_layer(traits, np.arange(starts[row], ends[row]))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:
@@ -644,7 +638,7 @@ def _odd_turn(
     for start, end in like:
         turn = symbols[start:end]
         size, slack = end - start, 2 + round(constants.drift_ratio * (end - start))
-        if size < 2 * constants.shortest_turn or len(piece) < max(size // 10, 3):
+        if size < 2 * constants.fewest_parts or len(piece) < max(size // 10, 3):
             continue
         least = constants.alike_ratio * min(len(piece), size)
         if a == 0 and len(piece) < size and agreement(piece, turn[size - len(piece) :], slack) >= least:
@@ -667,7 +661,9 @@ def _in_common(one: np.ndarray, other: np.ndarray) -> int:
     return int(np.minimum(np.bincount(one, minlength=width), np.bincount(other, minlength=width)).sum())
 
 
-def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray, n: int) -> Executions:
+def _classified(
+    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray, n: int, constants: Constants
+) -> Executions:
     """Executions with their class: leading ones of a series that differ are warm-up, the last one that was cut off is
     a tail, others that differ are odd."""
     content = Hashed.of(symbols).stretches(starts, ends)
@@ -683,12 +679,12 @@ def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbol
         pick = mine[content[mine] == values[best]]
         pick = pick if often[best] > 1 else mine[np.argsort(np.abs(length - usual), kind="stable")[:1]]
         typical.append(int(pick[len(pick) // 2]))
-        differs = np.abs(length - usual) > np.maximum(4, 0.1 * usual)
+        differs = np.abs(length - usual) > np.maximum(4, constants.uneven_ratio * usual)
         classes[mine[differs]] = ODD
         leading = np.cumprod(differs).astype(bool) & (np.arange(len(mine)) < max(1, len(mine) // 3))
         classes[mine[leading]] = WARM_UP
-        is_first_cut = leading & (length < 0.9 * usual) & (starts[mine] == 0)
+        is_first_cut = leading & (length < constants.holds_ratio * usual) & (starts[mine] == 0)
         classes[mine[is_first_cut]] = TAIL
-        if differs[-1] and n - ends[mine[-1]] <= 0.1 * usual and length[-1] < usual:
+        if differs[-1] and n - ends[mine[-1]] <= constants.uneven_ratio * usual and length[-1] < usual:
             classes[mine[-1]] = TAIL
     return Executions(starts, ends, np.array([numbers[k] for k in series.tolist()], np.int64), classes, typical)

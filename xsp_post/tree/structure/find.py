@@ -20,9 +20,6 @@ from xsp_post.tree.structure.labels import Traits
 from xsp_post.tree.structure.nodes import nodes_of
 from xsp_post.tree.structure.outline import Sequence
 
-# A way to read the launches that is more involved is taken where it describes them by so much of their number shorter.
-_CLEARLY_SHORTER = 0.05
-
 
 @dataclass
 class Inference:
@@ -135,7 +132,7 @@ def _of_process(
                for a, b in zip(s.executions.starts.tolist(), s.executions.ends.tolist(), strict=True))  # fmt: skip
     total = sum(int(sequence.duration.sum()) for sequence in sequences)
     reason = next((s.executions.reason for s in sequences if s.executions.reason), "")
-    if max(covered / len(rows), held / max(total, 1)) < constants.least_coverage:
+    if max(covered / len(rows), held / max(total, 1)) < constants.most_ratio:
         if covered:
             reason = f"what repeats evenly covers {covered / len(rows):.0%} of the launches only"
         return [], reason
@@ -158,9 +155,9 @@ def _shortest(
                 loops = find_loops(own, constants) if owner is None else _inside(own, owner[part], constants)
                 made.append((part, own, loops))
             ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
-            if not best or ratio < best_ratio - _CLEARLY_SHORTER:
+            if not best or ratio < best_ratio - constants.near_ratio:
                 best, best_ratio = made, ratio
-        if best_ratio <= 2 * _CLEARLY_SHORTER:
+        if best_ratio <= 2 * constants.near_ratio:
             break
     return best, best_ratio
 

@@ -20,9 +20,7 @@ from xsp_post.tree.structure.hashes import Hashed, bits_per_symbol, random_words
 
 _MOST_PASSES = 24
 _MOST_SAMPLES = 512
-_LEAST_BITS = 0.4  # that a symbol tells, however frequent: loops of few kernels make these so
-_LEAST_OF_LAG = 0.05  # of a lag, as a number of symbols that recur at it
-_NEAR = 0.15  # lags that differ less may be one, seen through missing and additional symbols
+_MOST_LAGS = 64  # looked at in one pass over a sequence, those at which most recurs
 
 
 @dataclass
@@ -68,13 +66,13 @@ class _State:
 def find_loops(symbols: np.ndarray, constants: Constants) -> Loops:
     """All loops of a sequence of symbols (int64, shape (n,), dense codes); near-linear in n."""
     n = len(symbols)
-    if n < 2 * constants.shortest_turn:
+    if n < 2 * constants.fewest_parts:
         return Loops(length=n, size=n)
     state = _without_runs(_State(symbols, np.arange(n + 1), np.zeros(n), symbols))
     next_symbol, size, length = int(symbols.max()) + 1, 0, len(state)
     share = (np.bincount(state.symbol) / len(state))[state.symbol]
-    # what a symbol tells, of all that are not like the one before it; of two kinds that take turns nothing
-    state.bits = np.maximum(np.log2((1 - np.r_[0.0, share[:-1]]) / share), _LEAST_BITS)
+    # what a symbol tells, of all that are not like the one before it; of two kinds that take turns next to nothing
+    state.bits = np.maximum(np.log2((1 - np.r_[0.0, share[:-1]]) / share), -np.log2(constants.alike_ratio))
     if len(np.unique(state.symbol)) < 3:
         return Loops(length=length, size=length)
     found: list[_Runs] = []
@@ -218,11 +216,11 @@ def _lags(gap: np.ndarray, constants: Constants) -> np.ndarray:
     """The distances at which most recurs, ascending; of nearly equal ones the most frequent first."""
     counts = np.bincount(gap)
     counts[:2] = 0
-    counts[counts < _LEAST_OF_LAG * np.arange(len(counts))] = 0
-    best = np.argsort(-counts, kind="stable")[: constants.most_lags]
+    counts[counts < constants.near_ratio * np.arange(len(counts))] = 0
+    best = np.argsort(-counts, kind="stable")[:_MOST_LAGS]
     leader: dict[int, int] = {}
     for lag in best[counts[best] > 0].tolist():
-        near = [one for one in leader.values() if abs(lag - one) <= 1 + _NEAR * one]
+        near = [one for one in leader.values() if abs(lag - one) <= 1 + 3 * constants.near_ratio * one]
         leader[lag] = near[0] if near else lag
     return np.array(sorted(leader, key=lambda lag: (leader[lag], lag != leader[lag], -counts[lag])), np.int64)
 
@@ -430,7 +428,7 @@ def _with_odd_turns(
         agreed = agreement(symbols[a:b], template, 2 * slack, bits[a:b])
         return agreed >= least * max(told, float(bits[a:b].sum()))
 
-    if lag >= constants.shortest_turn:
+    if lag >= constants.fewest_parts:
         room = np.r_[starts, n] - np.r_[0, ends]
         for k in np.flatnonzero(room >= lag - 3 * slack).tolist():
             left = int(ends[k - 1]) if k else 0

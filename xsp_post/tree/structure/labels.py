@@ -11,6 +11,7 @@ import numpy as np
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matches
+from xsp_post.tree.structure.constants import Constants
 
 FORWARD, BACKWARD, OPTIMISER = "forward", "backward", "optimiser"
 _CODE = {family: code for code, family in enumerate(FAMILIES)}
@@ -28,7 +29,6 @@ _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten
 # A whole network takes more launches than this.
 _MOST_IN_PART = 64
 _MOST_PRODUCTS_OF_MLP = 4
-_LEAST_FORWARD = 0.25  # of a step of training, in launches
 
 
 @dataclass
@@ -221,11 +221,11 @@ def has_gradients(traits: Traits, rows: np.ndarray) -> bool:
     return int(traits.is_backward[rows].sum()) >= max(3, 0.02 * len(rows))
 
 
-def is_all_gradients(traits: Traits, rows: np.ndarray) -> bool:
-    """Whether a turn of a loop is backward work from end to end: no stretch of it, a quarter long, has none."""
+def is_all_gradients(traits: Traits, rows: np.ndarray, constants: Constants) -> bool:
+    """Whether a turn of a loop is backward work from end to end: no long stretch of it has none."""
     backward = np.flatnonzero(traits.is_backward[rows])
     gaps = np.diff(np.append(backward, backward[:1] + len(rows)))
-    return len(backward) > 1 and int(gaps.max()) <= _LEAST_FORWARD * len(rows)
+    return len(backward) > 1 and int(gaps.max()) <= (1 - constants.alike_ratio) * len(rows)
 
 
 def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:

@@ -40,7 +40,7 @@ def nodes_of(
                 next_index += int(is_top.sum())
         else:
             leader, tops, base = first
-            own = _joined(below, sequence, number, leader, tops)
+            own = _joined(below, sequence, number, leader, tops, constants)
             if own and sequence.homes is not None and leader.homes is not None:
                 place = np.searchsorted(leader.homes, sequence.homes, sorter=np.argsort(leader.homes))
                 place = np.argsort(leader.homes)[place]
@@ -91,7 +91,9 @@ def _below_tops(rows: pd.DataFrame, is_top: np.ndarray, tops: np.ndarray, first:
     return rows.assign(parent=moved)[~is_top].reset_index(drop=True)
 
 
-def _joined(below: list[_Below], sequence: Sequence, number: int, main: Sequence, tops: np.ndarray) -> bool:
+def _joined(
+    below: list[_Below], sequence: Sequence, number: int, main: Sequence, tops: np.ndarray, constants: Constants
+) -> bool:
     """Put a second sequence of a process under the executions of its first one; whether its own executions are theirs:
     it has as many, and each lies mostly within its twin's time. Else it is cut by the time of launches."""
     begin = main.launch_start[main.executions.starts]
@@ -101,7 +103,7 @@ def _joined(below: list[_Below], sequence: Sequence, number: int, main: Sequence
         return True
     if len(own) == len(tops):
         middle = sequence.launch_start[(own.starts + own.ends - 1) // 2]
-        if (np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))).mean() >= 0.9:
+        if (np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))).mean() >= constants.holds_ratio:
             below.append(_Below(number, tops, own.starts, own.ends))
             return True
     starts = np.searchsorted(sequence.launch_start, begin)

@@ -177,7 +177,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
     loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
-    large = loop_size[turn_loop] >= 0.2 * room
+    large = loop_size[turn_loop] >= constants.large_ratio * room
     worth = (works[loops.turn_end] > works[loops.turn_start]) | large
     several = (loops.count[turn_loop] >= 2) | is_layer
     keep[top] = (worth & several)[top]
@@ -185,7 +185,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd
         inner = in_home & same_home & ~keep & (parent >= 0)
         inner &= keep[np.maximum(parent, 0)] & (loops.count[turn_loop] >= 2)
         outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
-        inner &= loop_size[turn_loop] >= 0.2 * outer
+        inner &= loop_size[turn_loop] >= constants.large_ratio * outer
         keep |= inner
         # what lies in a turn that is left out takes its place
         left = in_home & same_home & ~keep & (parent >= 0) & ~keep[np.maximum(parent, 0)] & worth & several
