@@ -118,7 +118,7 @@ class Profile(Mapping[str, pd.DataFrame]):
         """The chart of one analysis. Raises `UsageError` where its data was not recorded."""
         found = self.charts(name, case=case)
         if not found:
-            from xsp_post.tables.missing import why_empty
+            from xsp_post.tables.catalogue import why_empty
 
             raise UsageError(why_empty(name, self.results) or f"{name} has no chart", code="report-no-chart")
         return found.get(name.lower()) or next(iter(found.values()))

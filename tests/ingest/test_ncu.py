@@ -16,7 +16,7 @@ import pytest
 from xsp_post.base import messages
 from xsp_post.base.errors import CaptureError, ToolError
 from xsp_post.counters.quantities import quantities
-from xsp_post.ingest import ncu, ncu_actions, ncu_blocks
+from xsp_post.ingest import ncu, ncu_actions
 from xsp_post.ingest.ncu import read_ncu
 from xsp_post.ingest.ncu_actions import read_actions
 from xsp_post.ingest.ncu_csv import read_ncu_csv
@@ -130,12 +130,12 @@ def test_a_cut_report_says_so(captures: Path, tmp_path: Path) -> None:
     report = read_ncu(path)
     assert len(report.actions) == 2  # NVIDIA's reader gives what it can and says nothing
     assert [f.code for f in report.findings if f.severity == messages.WARNING] == ["counters-report-cut"]
-    assert ncu_blocks.declared_results(path) == (1, False)  # the second result is the one that is cut
+    assert ncu_actions.declared_results(path) == (1, False)  # the second result is the one that is cut
 
 
 @pytest.mark.parametrize("name", REAL)
 def test_the_frame_of_the_file_counts_its_results(captures: Path, name: str) -> None:
-    assert ncu_blocks.declared_results(captures / "ncu" / f"{name}.ncu-rep") == (REAL[name][0], True)
+    assert ncu_actions.declared_results(captures / "ncu" / f"{name}.ncu-rep") == (REAL[name][0], True)
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,7 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model import schemas
 from xsp_post.model.results import Analysis
 from xsp_post.tables.analyses import Options, compute_all
-from xsp_post.tables.catalogue import ANALYSES, find
-from xsp_post.tables.missing import why_empty
+from xsp_post.tables.catalogue import ANALYSES, find, why_empty
 
 US = 1000
 

@@ -10,14 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import UsageError, in_words
-from xsp_post.model.results import Results, for_people, records
+from xsp_post.model.results import Results, for_people, part_text, records
 from xsp_post.model.schemas import TABLES, unit_of
 from xsp_post.reports.gaps import balance, not_known
-from xsp_post.reports.part import part_text
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.text import visible
-from xsp_post.tables.catalogue import table_name
-from xsp_post.tables.missing import why_empty
+from xsp_post.tables.catalogue import table_name, why_empty
 
 LIMIT_BYTES = 16_000
 _VERSION = 2  # of answers: 2 rows as lists beside their columns, unknown values left out (xsp-post 0.2.0)

@@ -18,6 +18,7 @@ from xsp_post.base import sealed, streams
 from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
 from xsp_post.base.output import in_child, parents
 from xsp_post.base.stops import Stops, remove_unfinished
+from xsp_post.base.text_safety import shown
 from xsp_post.commands.options import COMMANDS, with_texts
 from xsp_post.commands.plain_values import PlainCommand, PlainGroup
 
@@ -138,8 +139,6 @@ _CHILD_LINE = "\n  | "
 
 
 def _complain(error: XspPostError) -> None:
-    from xsp_post.base.text_safety import shown
-
     # the lines a child process left are lines of their own (collectors.base.last_lines); nothing else breaks one
     message, *lines = error.message.split(_CHILD_LINE)
     typer.echo(f"xsp-post: {shown(message, 2000)} [{error.code}]", err=True)

@@ -6,6 +6,8 @@ from pathlib import Path
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import atomic_output, make_folder, require_free
+from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
@@ -16,8 +18,6 @@ def baseline(
     action: str, name: str = "", source: Path | None = None, force: bool = False, as_json: bool = False
 ) -> None:
     """Keep a result under a name: `compare baseline:NAME OTHER`. The folder is $XSP_POST_BASELINES or .xsp-post."""
-    from xsp_post.base.text_safety import path_text
-
     if action == LIST and not name:
         names = shared.baselines()
         if as_json:
@@ -28,8 +28,6 @@ def baseline(
         return
     if action != SAVE or source is None or not _NAME.fullmatch(name):
         raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name")
-    from xsp_post.base.output import atomic_output, make_folder, require_free
-
     make_folder(shared.baseline_folder())
     target = shared.baseline_file(name)
     shared.spare_sources([source], target)

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import CaptureError, UsageError
+from xsp_post.base.text_safety import path_text, shown
+from xsp_post.base.texts import SENTENCES
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
@@ -90,8 +92,6 @@ _DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What one line says of a capture."""
-    from xsp_post.base.text_safety import shown
-    from xsp_post.base.texts import SENTENCES
     from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 
     ratio, peak = row["attributed_ratio"], row.get("memory_peak_bytes")
@@ -113,7 +113,6 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.table import Table
     from rich.text import Text
 
-    from xsp_post.base.text_safety import path_text, shown
     from xsp_post.batch.assembly import jobs_of
 
     console = shared.stdout()
@@ -191,8 +190,6 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    from xsp_post.base.text_safety import shown
 
     columns = (
         TextColumn("{task.description}"),

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from xsp_post.base.text_safety import path_text
+from xsp_post.base.output import require_free, write_text
+from xsp_post.base.progress import step
+from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
@@ -30,11 +32,9 @@ def compare(
     as_markdown: bool = False, options: Options = DEFAULTS, force: bool = False, as_json: bool = False,
 ) -> None:  # fmt: skip
     """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
-    from xsp_post.base.output import require_free, write_text
-    from xsp_post.base.progress import step
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
-    from xsp_post.reports.part import part_text
+    from xsp_post.model.results import part_text
 
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
@@ -82,7 +82,6 @@ _SHOWN = ("slower", "faster", "more", "less", "appeared", "vanished", "changed k
 def _print(comparison: Analysis, top: int) -> None:
     from rich.text import Text
 
-    from xsp_post.base.text_safety import shown
     from xsp_post.reports.terminal_text import say
 
     console = shared.stdout()
@@ -152,7 +151,6 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
-    from xsp_post.base.text_safety import shown
     from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
     def amount(value: float, is_count: bool) -> str:

@@ -8,6 +8,9 @@ from typing import Any
 
 import typer
 
+from xsp_post.base.errors import ToolError
+from xsp_post.base.output import write_text
+from xsp_post.base.progress import step
 from xsp_post.commands import shared
 
 OK, MISSING, WARN = "ok", "missing", "warning"
@@ -183,9 +186,6 @@ def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     """This device's own ceilings (copy bandwidth, matrix product per format), written where wanted."""
     import json
 
-    from xsp_post.base.errors import ToolError
-    from xsp_post.base.output import write_text
-    from xsp_post.base.progress import step
     from xsp_post.commands.run import device_of
 
     try:

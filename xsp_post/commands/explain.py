@@ -5,13 +5,12 @@ import difflib
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.messages import ERRORS, FINDINGS
 from xsp_post.commands import shared
 
 
 def explain(code: str, as_json: bool = False) -> None:
     """Explain a finding or an error by the code that stands in brackets behind it: its cause, and what to do."""
-    from xsp_post.base.messages import ERRORS, FINDINGS
-
     wanted = code.strip("[] ").partition(" ")[0]  # as it was copied: [module-loading ×17]
     message = FINDINGS.get(wanted) or ERRORS.get(wanted)
     if message is None:

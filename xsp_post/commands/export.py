@@ -4,6 +4,7 @@ from pathlib import Path
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.output import written
+from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -18,8 +19,7 @@ def export(
 ) -> None:  # fmt: skip
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     from xsp_post import exporters
-    from xsp_post.base.progress import step
-    from xsp_post.reports.part import part_text
+    from xsp_post.model.results import part_text
 
     if limit is not None and limit < 1:
         raise UsageError(f"--limit {limit} is below 1.", code="bad-limit")

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import make_folder, write_text
+from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
@@ -18,8 +20,6 @@ def history(
     as_json: bool = False,
 ) -> None:
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
-    from xsp_post.base.output import make_folder, write_text
-    from xsp_post.base.text_safety import path_text, shown
     from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS, values_of_store
     from xsp_post.batch.history import history as read
     from xsp_post.compare.history_bars import check_since, parse_since

@@ -3,6 +3,8 @@
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import require_free
+from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -17,8 +19,6 @@ def ingest(
     depth: int | None = None, verbose: bool = False, top: int = 12, quiet: bool = False, as_json: bool = False,
 ) -> None:  # fmt: skip
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
-    from xsp_post.base.output import require_free
-
     store_path = output or default_store(sources[0])
     shared.spare_sources(sources, store_path, report)
     for target in filter(None, (store_path, report)):
@@ -26,7 +26,6 @@ def ingest(
     if report is not None and report.resolve() == store_path.resolve():
         raise UsageError(f"{report} is given twice: for the store and for the report", code="outputs-same")
     reading = shared.begin_reading(sources, options)
-    from xsp_post.base.progress import step
     from xsp_post.model.anonymous import anonymised
     from xsp_post.pipeline import captures_of
     from xsp_post.store.store import StoreWriter

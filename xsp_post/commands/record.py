@@ -8,7 +8,9 @@ from typing import Annotated
 import typer
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.text_safety import path_text
+from xsp_post.base.output import make_folder
+from xsp_post.base.progress import step
+from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
 from xsp_post.model.options import DEFAULTS
 
@@ -26,7 +28,6 @@ def record(
     as_json: bool = False,
 ) -> None:
     """Record a few steps of a program, say what limits them, and what changed since its last recording."""
-    from xsp_post.base.output import make_folder
     from xsp_post.workload.recording import Recording, next_name, split_command
     from xsp_post.workload.recording import record as recorded
 
@@ -55,7 +56,6 @@ def record(
 
 
 def _write_store(capture: Path, store: Path) -> None:
-    from xsp_post.base.progress import step
     from xsp_post.pipeline import captures_of
     from xsp_post.store.store import StoreWriter
 
@@ -83,7 +83,6 @@ def _show(store: Path, last: Path | None, as_json: bool) -> None:
 
 def _change(base: Path, other: Path) -> str:
     """The first sentence of comparing two recordings; '' where nothing can be said."""
-    from xsp_post.base.text_safety import shown
     from xsp_post.compare import compare
 
     sides = [shared.results_of([path], DEFAULTS) for path in (base, other)]

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import atomic_output, make_folder, parents, require_free, write_text, written
+from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -28,8 +30,6 @@ def report(
     as_json: bool = False,
 ) -> None:  # fmt: skip
     """Write the report of a store or capture: one HTML file that loads nothing from the network."""
-    from xsp_post.base.output import parents, require_free
-
     shared.spare_sources(sources, output)
     chosen = "json" if as_json else format
     if chosen not in FORMATS:
@@ -69,8 +69,6 @@ def write_page(
     results: Results, path: Path, only: list[str] | None = None, case: int | None = None, force: bool = False
 ) -> None:
     """The page as a file, and a line that says so."""
-    from xsp_post.base.output import written
-    from xsp_post.base.progress import step
     from xsp_post.reports.html import write_report
 
     with step("writing the report …"):
@@ -85,8 +83,6 @@ def _json(results: Results, output: Path | None, only: list[str], case: int | No
     if output is None:
         shared.print_json("report", content)
         return
-    from xsp_post.base.output import write_text
-
     write_text(output, shared.json_text("report", content), force)
     shared.say(f"Wrote {path_text(output)}")
 
@@ -97,8 +93,6 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
     if output is not None and is_file:
         return [output, *(output.with_name(f"{output.stem}.{name}{output.suffix}") for name in names[1:])]
     folder = output if output is not None else _folder_of(source)
-    from xsp_post.base.output import make_folder
-
     make_folder(folder)
     stem = _path_for(source, "").name
     return [folder / f"{stem}.{name}.{kind}" for name in names]
@@ -107,12 +101,11 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
 def _pictures(
     results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
 ) -> None:
-    from xsp_post.base.output import atomic_output
     from xsp_post.reports.images import charts, to_png, to_svg
 
     found = charts(results, case=case, only=only)
     if not found:
-        from xsp_post.tables.missing import why_empty
+        from xsp_post.tables.catalogue import why_empty
 
         reasons = " ".join(filter(None, (why_empty(name, results) for name in only)))
         raise UsageError(

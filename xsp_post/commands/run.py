@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from xsp_post.base.errors import UsageError, XspPostError
+from xsp_post.base.messages import INFO, SEVERITIES
+from xsp_post.base.progress import step
+from xsp_post.base.text_safety import shown
 from xsp_post.commands import shared
 from xsp_post.commands.options import peaks_of
+from xsp_post.model.capture import Capture, Workload, display_name
+from xsp_post.model.options import Options
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,7 +22,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from xsp_post.hardware.gpus import Peaks
-    from xsp_post.model.capture import Capture
     from xsp_post.run import RunPlan, RunResult, Step
 
 
@@ -31,8 +36,6 @@ def run(
 ) -> None:  # fmt: skip
     """Measure a model at increasing profiling levels; state the accuracy of each latency and the cost of profiling."""
     from xsp_post import run as runs
-    from xsp_post.base.errors import XspPostError
-    from xsp_post.model.capture import Workload
     from xsp_post.workload.catalogue import check_name
 
     check_name(model)
@@ -67,8 +70,6 @@ def run(
 
 def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_json: bool) -> None:
     """Captures → store and report in the run directory, and the headline."""
-    from xsp_post.base.progress import step
-    from xsp_post.model.options import Options
     from xsp_post.pipeline import analyze
     from xsp_post.reports import headline
     from xsp_post.reports.html import write_report
@@ -144,9 +145,6 @@ NOTES = 2  # findings below a warning that are printed at the end of a run
 
 def _findings(analysis: Any, store: Path) -> list[str]:
     """Every error and warning, one line each, worst first; of the rest the workload's own, and how many there are."""
-    from xsp_post.base.messages import INFO, SEVERITIES
-    from xsp_post.base.text_safety import shown
-
     ordered = sorted(analysis.findings, key=lambda f: (SEVERITIES.index(f.severity), f.capture_id >= 0))
     found: dict[str, Any] = {}
     for one in ordered:
@@ -229,14 +227,10 @@ def _sizes(text: str, option: str) -> tuple[int, ...]:
 
 
 def _wrong(sentence: str) -> Exception:
-    from xsp_post.base.errors import UsageError
-
     return UsageError(f"{sentence}.", code="run-plan")
 
 
 def _stem(model: str) -> str:
     """A file name out of a model's name: ``path/net.py:build`` → ``net-build``."""
-    from xsp_post.model.capture import display_name
-
     name = display_name(model).replace(".py:", "-").replace(":", "-")
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name)

@@ -13,7 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from xsp_post.base.errors import ContradictionError
+from xsp_post.base.errors import ContradictionError, OutputError, UsageError
+from xsp_post.base.progress import step
+from xsp_post.base.text_safety import shell_command, shown_lines
+from xsp_post.model.options import TREE, Options
 
 _NARROWEST = 20  # below, a line would hold a letter
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
@@ -22,15 +25,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from xsp_post.ingest.sqlite_tables import SqliteTables
-    from xsp_post.model.options import Options
     from xsp_post.model.results import Results
     from xsp_post.tables.graph import Graph
 
 
 def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
     """Raise `OutputError` where an output is a source: even --force must not destroy a recording."""
-    from xsp_post.base.errors import OutputError
-
     for output in filter(None, outputs):
         for source in sources:
             try:
@@ -43,8 +43,6 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
 
 def command(*words: object) -> str:
     """A command line that can be pasted into a shell."""
-    from xsp_post.base.text_safety import shell_command
-
     return shell_command(words)
 
 
@@ -94,8 +92,6 @@ def baseline(path: Path) -> Path:
     text = str(path)
     if not text.startswith(_BASELINE) or os.path.lexists(path):
         return path
-    from xsp_post.base.errors import UsageError
-
     name, known = text.removeprefix(_BASELINE), baselines()
     if name not in known:
         raise UsageError(
@@ -108,8 +104,6 @@ def results_of(paths: list[Path], options: Options, reading: SqliteTables | None
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     paths = [baseline(path) for path in paths]
     close(paths, options)
-    from xsp_post.base.progress import step
-    from xsp_post.model.options import TREE
     from xsp_post.pipeline import results_of
 
     with step("reading captures …"):
@@ -139,7 +133,7 @@ def anonymised(results: Results, is_wanted: bool) -> Results:
 
 def say_part(results: Results) -> None:
     """On stderr, which part of the recording the data on stdout is of; nothing for all of it."""
-    from xsp_post.reports.part import part_sentence
+    from xsp_post.model.results import part_sentence
 
     if sentence := part_sentence(results):
         say(sentence)
@@ -173,8 +167,6 @@ def _columns() -> int:
 
 def say(text: str) -> None:
     """A message for the person, on stderr. Names of files come from elsewhere: nothing hidden gets to a terminal."""
-    from xsp_post.base.text_safety import shown_lines
-
     typer.echo(shown_lines(text), err=True)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.output import atomic_output, require_free
 from xsp_post.base.text_safety import path_text, shown_lines, write_csv
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
@@ -60,7 +61,6 @@ def table(
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
-    from xsp_post.base.output import atomic_output, require_free
     from xsp_post.tables.catalogue import table_name
 
     if output is not None:
@@ -72,7 +72,7 @@ def table(
     frame = _sorted(for_people(results, found), sort, name)
     shared.say_part(results)
     if not len(frame):
-        from xsp_post.tables.missing import why_empty
+        from xsp_post.tables.catalogue import why_empty
 
         shared.say(why_empty(name, results) or f"Table {name} has no rows.")
         if chosen == "table" and output is None:

@@ -32,7 +32,7 @@ def tree(
     graph = shared.results_of(sources, options, reading)
     results = graph if shared.is_store(sources) else graph.only(SHOWN)
     if as_json:
-        from xsp_post.reports.part import part_text
+        from xsp_post.model.results import part_text
         from xsp_post.reports.quantities import quantities
         from xsp_post.reports.verdict import verdict_data
 

@@ -28,7 +28,7 @@ def what_if(
         print_candidates(shared.stdout(), candidates(results))
         return
     prediction = predict(results, change, capture)
-    from xsp_post.reports.part import part_text
+    from xsp_post.model.results import part_text
     from xsp_post.reports.predictions import data_of, print_prediction
 
     if as_json:

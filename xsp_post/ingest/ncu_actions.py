@@ -5,11 +5,14 @@ can only be walked one by one; values go straight into typed buffers.
 """
 
 import math
+import os
+import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -17,7 +20,6 @@ import pandas as pd
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.counters.quantities import is_input
-from xsp_post.ingest import ncu_blocks
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
@@ -45,7 +47,7 @@ def read_report(path: Path, metrics: Sequence[str] | None = None) -> CounterRepo
         )  # fmt: skip
     if report.metrics.empty:
         raise _unreadable(path)
-    declared, is_complete = ncu_blocks.declared_results(path)
+    declared, is_complete = declared_results(path)
     if not is_complete or declared > len(actions):
         report.findings.append(finding("counters-report-cut", count=len(actions), example=path.name))
     return report
@@ -190,3 +192,103 @@ class _Reader:
 
 def _categories(codes: np.ndarray, names: StringTable) -> pd.Categorical:
     return pd.Categorical.from_codes(codes.astype(np.int32), pd.Index(names.array(), dtype=object))
+
+
+MAGIC = b"NVR\x00"
+RESULT_COUNT, STRING_TABLE, PAYLOAD_SIZE = 2, 4, 5
+_LENGTH = struct.Struct("<I")
+_MOST_HEADER = 1 << 28
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block: its header's fields, and where header and payload lie in the file."""
+
+    fields: dict[int, list[int | bytes]]
+    start: int
+    payload_start: int
+    payload_size: int
+
+    @property
+    def result_count(self) -> int:
+        """Kernels (or ranges) whose results the payload holds."""
+        return number(self.fields, RESULT_COUNT)
+
+
+def blocks(stream: BinaryIO) -> Iterator[Block]:
+    """The blocks of an open report. ValueError where the file ends or breaks inside one."""
+    size = os.fstat(stream.fileno()).st_size
+    if stream.read(4) != MAGIC:
+        raise ValueError("no .ncu-rep")
+    position = 8 + _length(stream.read(4))
+    while position < size:
+        stream.seek(position)
+        header_size = _length(stream.read(4))
+        fields = message(stream.read(header_size))
+        payload_size = number(fields, PAYLOAD_SIZE)
+        payload_start = position + 4 + header_size
+        if payload_start + payload_size > size:
+            raise ValueError("the last block is cut")
+        yield Block(fields, position, payload_start, payload_size)
+        position = payload_start + payload_size
+
+
+def declared_results(path: Path) -> tuple[int, bool]:
+    """(results of all complete blocks, whether the file ends where a block ends)."""
+    count = 0
+    try:
+        with path.open("rb") as stream:
+            for block in blocks(stream):
+                count += block.result_count
+    except (ValueError, IndexError):
+        return count, False
+    return count, True
+
+
+def _length(raw: bytes) -> int:
+    if len(raw) != 4:
+        raise ValueError("the file ends inside a length")
+    (value,) = _LENGTH.unpack(raw)
+    if value > _MOST_HEADER:
+        raise ValueError("no length")
+    return int(value)
+
+
+def number(fields: dict[int, list[int | bytes]], key: int) -> int:
+    """The whole number of a field, 0 when it is not there."""
+    value = fields.get(key, [0])[0]
+    return value if isinstance(value, int) else 0
+
+
+def message(raw: bytes) -> dict[int, list[int | bytes]]:
+    """Fields of one Protocol Buffers message: number → values (whole numbers, or bytes undecoded)."""
+    position, fields = 0, dict[int, "list[int | bytes]"]()
+    while position < len(raw):
+        tag, position = _varint(raw, position)
+        kind = tag & 7
+        value: int | bytes
+        if kind == 0:
+            value, position = _varint(raw, position)
+        elif kind in (1, 2, 5):
+            length = 8 if kind == 1 else 4
+            if kind == 2:
+                length, position = _varint(raw, position)
+            value = raw[position : position + length]
+            position += length
+            if position > len(raw):
+                raise ValueError("a field is cut")
+        else:
+            raise ValueError("no Protocol Buffers message")
+        fields.setdefault(tag >> 3, []).append(value)
+    return fields
+
+
+def _varint(raw: bytes, position: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = raw[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, position

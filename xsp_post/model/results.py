@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding
+from xsp_post.base.text_safety import shown
 from xsp_post.model.schemas import TABLES, optional_columns
 
 _T = TypeVar("_T")
@@ -141,3 +142,22 @@ def records(frame: pd.DataFrame) -> list[dict[str, Any]]:
     frame = frame.astype(object)
     rows: list[dict[Any, Any]] = frame.where(frame.notna(), None).to_dict("records")
     return rows
+
+
+_MOST = 3
+
+
+def part_text(results: Results) -> str:
+    """``iteration 3 of 0 … 13 (model:forward), 12.0 ms … 16.2 ms of the recording``; "" where all of it is shown."""
+    if "part" not in results.tables():
+        return ""
+    frame = results.frame("part", ["statement"])
+    said = list(dict.fromkeys(shown(str(text), 200) for text in frame["statement"]))
+    more = f"; and {len(said) - _MOST} more" if len(said) > _MOST else ""
+    return "; ".join(said[:_MOST]) + more
+
+
+def part_sentence(results: Results) -> str:
+    """``Part shown: iteration 3 …``; "" where all of the recording is shown."""
+    text = part_text(results)
+    return f"Part shown: {text}" if text else ""

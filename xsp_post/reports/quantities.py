@@ -8,7 +8,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.memory_line import place_text
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.memory_peaks import main_device
-from xsp_post.tables.missing import why_empty
+from xsp_post.tables.catalogue import why_empty
 
 EXACT = "summed over everything recorded: there is no sampling error to state"
 FEW = "one value only: an interval needs two or more"

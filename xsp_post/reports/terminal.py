@@ -12,14 +12,13 @@ from rich.text import Text
 from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, part_sentence
 from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.blocks import says_nothing, twins
 from xsp_post.reports.cases import own_verdicts
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
-from xsp_post.reports.part import part_sentence
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.terminal_tree import tree_table

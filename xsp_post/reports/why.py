@@ -13,11 +13,10 @@ from rich.text import Text
 
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, part_text
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
-from xsp_post.reports.part import part_text
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
 from xsp_post.reports.terminal_text import one_line, say

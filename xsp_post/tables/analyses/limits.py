@@ -14,7 +14,7 @@ import pandas as pd
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
-from xsp_post.tables.missing import has_work
+from xsp_post.tables.catalogue import has_work
 
 # Less known time than this, of all time or of the kernels: nothing is said of it.
 LEAST_KNOWN_RATIO = 0.5
