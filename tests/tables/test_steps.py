@@ -13,12 +13,13 @@ from typer.testing import CliRunner
 import xsp_post
 from xsp_post.base.errors import UsageError
 from xsp_post.cli import app
+from xsp_post.hardware.gpus import find_peaks
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES
 from xsp_post.tables.analyses.step_outliers import step_outliers
-from xsp_post.tables.analyses.steps import kinds_of_steps
+from xsp_post.tables.analyses.steps import kinds_of_steps, steps
 
 # What each kind tells apart: of decodes every pair is a key.
 TRUE = {
@@ -119,6 +120,28 @@ def test_kernels_count_for_the_step_of_their_own_capture_and_overlap_for_none():
     assert second.family_ns[:, [gemm, attention]].tolist() == [[22, 11], [0, 0], [26, 13]]
     # each step of the first capture begins 50 ns before the one before it ends
     assert first.step_ns.tolist() == [150, 100, 100] and second.step_ns.tolist() == [100, 100, 100]
+
+
+def test_attention_beside_the_roof_of_its_pairs():
+    iterations = [
+        {"capture_id": 0, "process_id": 7, "kind": "decode", "iteration_index": k, "start_ns": 100 * k,
+         "latency_ns": 90, "token_count": 4, "batch_size": 4} for k in range(3)
+    ]  # fmt: skip
+    rows = [(k, name) for k in range(3) for name in ("flash_fwd_kernel", "sgemm")]
+    kernels = [
+        {"capture_id": 0, "kernel_id": number, "iteration_index": k, "name": name, "duration_ns": 40}
+        for number, (k, name) in enumerate(rows)
+    ]  # fmt: skip
+    peak = find_peaks("NVIDIA B200").peak("bf16_tensor")
+    work = [
+        {"capture_id": 0, "kernel_id": number, "flop": 0.25 * peak * 40e-9, "read_bytes": 1.0, "written_bytes": 1.0,
+         "pipe": "bf16_tensor"} for number, (_, name) in enumerate(rows) if name != "sgemm"
+    ]  # fmt: skip
+    frames = {"iterations": frame_of("iterations", iterations), "kernels": frame_of("kernels", kernels),
+              "kernel_work": frame_of("kernel_work", work), "captures": frame_of("captures", [{"capture_id": 0}]),
+              "devices": frame_of("devices", [{"capture_id": 0, "gpu_name": "NVIDIA B200"}])}  # fmt: skip
+    costs = steps(kinds_of_steps(Analysis(frames)))[0]["step_costs"].set_index("family")["roof_ratio"]
+    assert costs["attention"] == pytest.approx(0.25) and np.isnan(costs["gemm"]) and np.isnan(costs["step"])
 
 
 @pytest.mark.parametrize("command", ["why", "tree"])

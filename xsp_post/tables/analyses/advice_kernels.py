@@ -148,7 +148,11 @@ def _experts(situation: Situation) -> list[Found]:
     if len(each) < 2 or each.max() < 1.1 * each.mean():
         return []
     most, mean = format_ns(int(each.max())), format_ns(int(each.mean()))
-    said = f"On the slowest of {len(each)} ranks they take {most}, {mean} on average."
+    process = each.index.get_level_values("process_id")[int(np.argmax(each))]
+    known = frame_or_empty(situation.results, "experts", ["process_id", "rank"])
+    rank = known.loc[known["process_id"] == process, "rank"].max()
+    name = f"rank {rank}" if rank >= 0 else f"process {process}"
+    said = f"On {name}, the slowest of {len(each)}, they take {most}, {mean} on average."
     return situation.found("expert-imbalance", (each.max() - each.mean()) * len(each), said)
 
 

@@ -8,6 +8,7 @@ from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.model.results import Results, empty_table, frame_or_empty
 from xsp_post.names.families import families
 from xsp_post.tables.analyses.frames import shaped, text_codes
+from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 _EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"
 _LATE = 1.1  # an expert rank is late whose products take a tenth more than the mean of all
@@ -17,7 +18,9 @@ _SIZES = r"\[(?P<experts>\d+), ?\d+, ?\d+\].*\[(?P<tokens>\d+), ?(?P<top_k>\d+)\
 
 def experts(results: Results) -> pd.DataFrame:
     """One row a capture and process whose kernels are of experts by their names."""
-    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", "name", "start_ns", "end_ns"])
+    kernels = frame_or_empty(
+        results, "kernels", ["capture_id", "process_id", "kernel_id", "name", "start_ns", "end_ns", "duration_ns"]
+    )
     codes, texts = text_codes(kernels["name"])
     kernels = kernels.drop(columns="name").assign(
         family=families(texts)[codes], process_id=kernels["process_id"].fillna(-1)
@@ -39,6 +42,8 @@ def experts(results: Results) -> pd.DataFrame:
     found["dispatch_overlap_ratio"] = np.divide(
         alone + others - both, alone, out=np.full(len(times), np.nan), where=alone > 0
     )
+    products = kernels[kernels["family"] == _EXPERTS].join(least_times(results), on=["capture_id", "kernel_id"])
+    found["roof_ratio"] = roof_ratio(products, key)
     mean = found.groupby("capture_id")["expert_ns"].transform("mean")
     found["imbalance_ratio"] = found["expert_ns"] / mean
     found["is_late"] = found["imbalance_ratio"] > _LATE

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
+from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
 from xsp_post.tables.analyses.roofline import Work
@@ -85,3 +86,30 @@ def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_n
     code = "work-from-shapes" if share >= LEAST_COVERAGE else "work-from-shapes-partial"
     percent = np.floor(1000 * share) / 10
     return [finding(code, count=int(is_analytic.sum()), example=f"flop known for {percent:g} % of kernel time")]
+
+
+def least_times(results: Results) -> pd.Series:
+    """What the work of each kernel takes at the least at the peaks of its GPU, ns: the longer of its arithmetic and its
+    traffic (the roof of roofline.py); index: capture_id, kernel_id. Only kernels whose work and roofs are known."""
+    keys = ["capture_id", "pipe"]
+    work = frame_or_empty(results, "kernel_work", [*keys, "kernel_id", "flop", "read_bytes", "written_bytes"])
+    work = work[work["flop"].notna() & work["read_bytes"].notna()].astype({"pipe": object})
+    devices = frame_or_empty(results, "devices").drop_duplicates("capture_id").to_dict("records")
+    peaks = {row["capture_id"]: peaks_of_device({str(key): value for key, value in row.items()}) for row in devices}
+    kinds = work[keys].drop_duplicates()
+    known = [(peaks.get(capture), pipe) for capture, pipe in zip(kinds["capture_id"], kinds["pipe"])]
+    kinds["flop_per_s"] = [float(one.peak(pipe) or np.nan) if one and pipe else np.nan for one, pipe in known]
+    kinds["bytes_per_s"] = [float(one.memory_bandwidth_bytes_per_s or np.nan) if one else np.nan for one, _ in known]
+    work = work.merge(kinds, on=keys)
+    compute_s = (work["flop"] / work["flop_per_s"]).where(work["flop"] > 0, 0.0)
+    memory_s = (work["read_bytes"] + work["written_bytes"]) / work["bytes_per_s"]
+    least_ns = memory_s.where(~(memory_s < compute_s), compute_s).where(compute_s.notna()) * 1e9
+    return least_ns.groupby([work["capture_id"], work["kernel_id"]]).sum(min_count=1).dropna().rename("least_ns")
+
+
+def roof_ratio(kernels: pd.DataFrame, keys: list[str]) -> pd.Series:
+    """Least time over time (``duration_ns``) of kernels (`least_times` joined) by ``keys``; NaN where less than
+    `LEAST_COVERAGE` of the time is of kernels whose least time is known."""
+    known = kernels[kernels["least_ns"].notna()].groupby(keys, observed=True)[["duration_ns", "least_ns"]].sum()
+    covered = known["duration_ns"] / kernels.groupby(keys, observed=True)["duration_ns"].sum()
+    return (known["least_ns"] / known["duration_ns"]).where(covered >= LEAST_COVERAGE).rename("roof_ratio")

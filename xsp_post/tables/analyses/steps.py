@@ -20,6 +20,7 @@ from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
 from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
+from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 WHOLE = "step"  # what stands for the family of the whole step
 # Size of a step → column of its term in step_costs.
@@ -41,6 +42,7 @@ class Kind:
     rows: pd.DataFrame
     step_ns: np.ndarray
     family_ns: np.ndarray
+    roofs: dict[str, float]  # share of the roof that kernels of a family reach, where their work is known
 
     @property
     def labels(self) -> dict[str, object]:
@@ -89,12 +91,12 @@ def kinds_of_steps(results: Results) -> list[Kind]:
     if not len(frame):
         return []
     frame = frame.assign(kind=frame["kind"].astype(object), process_id=frame["process_id"].fillna(-1))
-    step_ns, family_ns = _without_overlap(frame), _family_times(results, frame)
+    step_ns, (family_ns, roofs) = _without_overlap(frame), _family_times(results, frame)
     measured = frame[~frame["is_warmup"].to_numpy(bool)].sort_values("start_ns", kind="stable")
     groups = measured.groupby(["capture_id", "process_id", "kind"], sort=False, observed=True)
     return [
-        Kind(frame.loc[rows].reset_index(drop=True), step_ns[rows], family_ns[rows])
-        for rows in (np.asarray(index) for index in groups.groups.values())
+        Kind(frame.loc[rows].reset_index(drop=True), step_ns[rows], family_ns[rows], roofs.get(key, {}))
+        for key, rows in ((key, np.asarray(index)) for key, index in groups.groups.items())
     ]
 
 
@@ -113,9 +115,11 @@ def _without_overlap(frame: pd.DataFrame) -> np.ndarray:
     return found
 
 
-def _family_times(results: Results, frame: pd.DataFrame) -> np.ndarray:
-    """Kernel time of each execution by family, ns: shape (executions, families)."""
-    kernels = frame_or_empty(results, "kernels", ["capture_id", "iteration_index", "name", "duration_ns"])
+def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, dict[object, dict[str, float]]]:
+    """Kernel time of each execution by family, ns: shape (executions, families); and by capture, process and kind which
+    share of their roof the kernels of each family reach."""
+    columns = ["capture_id", "kernel_id", "iteration_index", "name", "duration_ns"]
+    kernels = frame_or_empty(results, "kernels", columns)
     times = np.zeros((len(frame), len(FAMILIES)))
     codes, texts = text_codes(kernels["name"])
     family = np.array([FAMILIES.index(one) for one in families(texts)] or [0], np.int64)[codes]
@@ -127,7 +131,19 @@ def _family_times(results: Results, frame: pd.DataFrame) -> np.ndarray:
     inside = row >= 0
     cell = row[inside] * len(FAMILIES) + family[inside]
     weights = kernels["duration_ns"].to_numpy(float)[inside]
-    return times + np.bincount(cell, weights=weights, minlength=times.size).reshape(times.shape)
+    times += np.bincount(cell, weights=weights, minlength=times.size).reshape(times.shape)
+    least = least_times(results)
+    if not len(least):
+        return times, {}
+    rows = frame[["capture_id", "process_id", "kind"]].iloc[row[inside]].reset_index(drop=True)
+    known = kernels[inside][["capture_id", "kernel_id"]].join(least, on=["capture_id", "kernel_id"])["least_ns"]
+    rows = rows.assign(family=family[inside], duration_ns=weights, least_ns=known.to_numpy())
+    labels = ["capture_id", "process_id", "kind"]
+    ratios = roof_ratio(rows, [*labels, "family"]).dropna().reset_index()
+    found: dict[object, dict[str, float]] = {}
+    for one in ratios.to_dict("records"):
+        found.setdefault(tuple(one[name] for name in labels), {})[FAMILIES[one["family"]]] = one["roof_ratio"]
+    return times, found
 
 
 def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
@@ -205,6 +221,7 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             **kind.labels,
             "family": name,
             "share_ratio": shares[name],
+            "roof_ratio": kind.roofs.get(name, np.nan),
             "fitted_count": model.fitted_count,
             "held_back_count": model.held_back_count,
             **{column: model.terms.get(size, np.nan) for size, column in TERMS.items()},
