@@ -42,7 +42,7 @@ class Serving:
 
 def serving(
     seed: int, count: int, *, mix: str = "all", dialect: str = "", noise: float = 0.02, outliers: int = 0,
-    drift: float = 0.0,
+    drift: float = 0.0, causes: tuple[str, ...] = CAUSES,
 ) -> Serving:  # fmt: skip
     """``mix``: all kinds; ``decode``: only that; ``constant``: decodes of one batch whose contexts grow alike;
     ``unlike``: times that follow no size. ``drift``: how much longer the last step takes than the first."""
@@ -50,7 +50,7 @@ def serving(
     made = Serving()
     dialect = dialect or str(rng.choice([*_TEXT]))
     planted = rng.choice(np.arange(10, count - 10), outliers, replace=False)
-    made.causes = {int(step): CAUSES[k % len(CAUSES)] for k, step in enumerate(planted)}
+    made.causes = {int(step): causes[k % len(causes)] for k, step in enumerate(planted)}
     at, number = 1_000_000_000, 1
     for step in range(count):
         kind = (
@@ -111,8 +111,11 @@ def _step(
     begin, clock = at, at + int(FIXED_NS * chance / 2)
     launch = at + 10_000
     for place, (name, length) in enumerate(kernels):
-        if place == 1 and cause in ("allocation", "host"):
+        if place == 1 and cause in ("allocation", "host", "compile", "compiled code"):
             clock += int(extra)
+            if cause.startswith("compile"):
+                inner = "compile_inner (dynamo_timed)" if cause == "compile" else "Torch-Compiled Region: 0/0"
+                _event(made, "user_annotation", inner, launch + 1_000, clock - 20_000 - launch)
             if cause == "allocation":
                 _event(made, "cuda_runtime", "cudaMalloc", launch, clock - 20_000 - launch, correlation=number, cbid=20)
                 number += 1

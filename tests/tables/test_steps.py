@@ -212,6 +212,14 @@ def test_slow_steps_are_found_with_their_cause_and_none_is_invented(tmp_path, se
     assert "slow-steps" in {*profile["findings"]["code"]}
 
 
+def test_a_step_that_compiles_is_told_from_one_that_waits_in_compiled_code(tmp_path):
+    found = loaded(tmp_path, serving(8, 200, noise=0.01, outliers=6, causes=("compile", "compiled code")))
+    made = serving(8, 200, noise=0.01, outliers=6, causes=("compile", "compiled code")).causes
+    said = found["step_outliers"].set_index("iteration_index")
+    assert {k: made[k] == "compile" for k in made} == (said["cause"] == "compilation").to_dict()
+    assert set(said["detail"][said["cause"] == "compilation"]) == {"compile_inner (dynamo_timed)"}
+
+
 @pytest.mark.parametrize(("batch_sizes", "slow"), [((8, 8), 1), ((1, 64), 0), ((-1, -1), 1)])
 def test_steps_of_unlike_batches_are_no_measure_of_each_other(batch_sizes, slow):
     rows = [

@@ -27,6 +27,9 @@ _LOWER = 0.25
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
+# Ranges in which a program compiles; not those of what was compiled (`Torch-Compiled Region`, `CompiledFxGraph`).
+_COMPILES = r"(?i)dynamo_timed|nvrtc|autotun|(?:\b|_)(?:re)?compil(?:e|er|ing|ation)(?:\b|_)"
+COMPILATION = "compilation"
 OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 
 
@@ -116,10 +119,15 @@ def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
 
 def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     """The cause of each outlier; '' where none explains enough of it."""
-    long = _of_steps(results, "idle", ["cause", "call_name", "start_ns", "end_ns"], rows)
-    short = _of_steps(results, "short_waits", ["cause", "call_name", "idle_ns"], rows)
+    long = _of_steps(results, "idle", ["cause", "call_name", "node_id", "start_ns", "end_ns"], rows)
+    short = _of_steps(results, "short_waits", ["cause", "call_name", "node_id", "idle_ns"], rows)
     idle = pd.concat([long.assign(length=long["end_ns"] - long["start_ns"]), short.assign(length=short["idle_ns"])])
-    idle["name"] = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
+    within = frame_or_empty(results, "nodes", ["capture_id", "node_id", "name"])
+    within = within[within["node_id"].isin(idle["node_id"].dropna())].astype({"name": str})
+    compiles = within[within["name"].str.contains(_COMPILES)].set_index(["capture_id", "node_id"])["name"]
+    idle = idle.join(compiles.rename("compiles"), on=["capture_id", "node_id"])
+    named = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
+    idle["name"] = (COMPILATION + "\n" + idle["compiles"]).where(idle["compiles"].notna(), named)
     copies = _of_steps(results, "memory_operations", ["name", "direction", "start_ns", "end_ns"], rows)
     copies = copies.assign(length=copies["end_ns"] - copies["start_ns"])
     copies["name"] = COPIES + "\n" + copies["direction"].astype(str)
