@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -177,3 +178,13 @@ def test_nested_scopes_that_spell_their_path_stand_once():
     said = ["layers.1", "layers.1.mlp"]
     assert _path(said) == said
     assert _path(["outer", "attention", "outer"]) == ["outer", "attention", "outer"]
+
+
+def test_a_pickle_may_name_nodes_without_their_graph(tmp_path):
+    """`key_by="source"`: the number of the node alone, as the trace has it beside that of the graph."""
+    engine = Engine(7, "pickle")
+    run = engine.write(tmp_path, [next(iter(engine.graphs))] * 3)
+    (tmp_path / "run.annotations.pkl").write_bytes(
+        pickle.dumps({key & 0xFFFFFFFF: said for key, said in engine.texts.items()})
+    )
+    assert right_share(run, analyze([run.trace])) >= 0.95

@@ -167,7 +167,8 @@ def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank
     if len(np.unique(process[mine])) > 1:
         raise _Refused("several processes replay graphs, and its name states no rank")
     known = np.array([key for key in {key: 0 for of in texts.values() for key in of} if 0 <= key < 1 << 63], np.int64)
-    forms = [np.where(mine, one, 0) for one in (node, (graph << 32) | (node & 0xFFFFFFFF))]
+    low = node & 0xFFFFFFFF
+    forms = [np.where(mine, one, 0) for one in (node, (graph << 32) | low, low)]
     ids = max(forms, key=lambda one: int(np.isin(one, known).sum()))
     ran = np.unique(ids[mine])
     of_graphs = known[np.isin(known >> 32, ran >> 32)]
