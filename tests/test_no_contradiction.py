@@ -20,7 +20,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.replay.experiment import DEVICE, LATENCY
 from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import Advice, advise
-from xsp_post.tables.analyses.limits import Limit, answers, find_limit
+from xsp_post.tables.analyses.limits import Limit, answers, find_limit, largest_causes
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT.parent / "shared/captures"
@@ -46,7 +46,19 @@ def contradictions(results: Results) -> list[str]:
     if limit.kind == "unknown":
         said = [one.code for one in advise(results, limit) if one.is_limit]
         return found + [f"nothing limits, and {code} spares what limits" for code in said]
-    return found + _of_path(results, limit) + _of_advice(advise(results, limit), limit) + _of_what_if(results, limit)
+    advice = advise(results, limit)
+    found += _of_shares(results, limit, advice)
+    return found + _of_path(results, limit) + _of_advice(advice, limit) + _of_what_if(results, limit)
+
+
+def _of_shares(results: Results, limit: Limit, advice: list[Advice]) -> list[str]:
+    """All shares of a screen are of the time that its first line names: gains, waits and advice."""
+    whole = limit.replayed_ns
+    said = [(row.cause, row.ratio, row.idle_ns) for row in largest_causes(results, limit)]
+    said += [(one.code, one.bound_ratio, one.bound_ns) for one in advice if one.bound_of == "the time"]
+    wrong = [one for one in said if abs(one[1] - one[2] / whole) > 0.001]
+    found = [f"{name}: {time} ns are {ratio:.1%} of {whole}" for name, ratio, time in wrong]
+    return found + [f"{name}: {ratio:.1%} of all" for name, ratio, _ in said if ratio > 1.001]
 
 
 def _of_limit(limit: Limit) -> list[str]:

@@ -209,7 +209,8 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
         return
     idle = limit.window_ns - limit.busy_ns
     of = f" ({_idle_of(limit)})" if verbose else ""
-    say(console, Text(sentence("bar.causes", time=_of_device(limit, idle), of=of), style="bold"))
+    title = sentence("bar.causes", window=said.verdict["window"], time=_of_device(limit, idle), of=of)
+    say(console, Text(title, style="bold"))
     texts = [f"{cause_text(row)}{_pieces(row.piece_count) if verbose else ''}" for row in rows]
     for row, text in zip(rows, texts if verbose else cut_alike(texts, max(console.width - _BEFORE_CAUSE, 6))):
         line = f"  {format_ratio_percent(row.ratio):>7}  {format_ns(row.idle_ns):>7}  {text}"

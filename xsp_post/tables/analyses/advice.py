@@ -114,7 +114,7 @@ def _worth(results: Results, limit: Limit) -> list[Found]:
     return [
         one
         for one in found
-        if one.spent_ns >= LEAST_RATIO * (one.whole_ns or limit.window_ns) and (not is_little or one.code in ONCE)
+        if one.spent_ns >= LEAST_RATIO * (one.whole_ns or limit.whole_ns) and (not is_little or one.code in ONCE)
     ]
 
 
@@ -123,7 +123,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     remedy = REMEDIES[one.code]
     words = one.words
     change = remedy.change.format(**words)
-    whole = one.whole_ns or limit.window_ns
+    whole = one.whole_ns or limit.whole_ns
     what = _TWO_SPACES.sub("", remedy.what.format(**words))
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
@@ -143,12 +143,12 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         return advice
     if gain < max(identity.error_ratio, LEAST_RATIO):
         return None
-    most = math.ceil(gain * limit.window_ns)
+    most = min(math.ceil(gain * whole), limit.known_ns)
     # what one device loses, all may lose that wait for it
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
-    estimate = -1 if known is None else min(max(math.floor(known * limit.window_ns), 0), bound)
-    return replace(advice, bound_ns=bound, bound_ratio=bound / limit.window_ns, estimate_ns=estimate,
+    estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
+    return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate,
                    bound_source="replay", is_bound=True, replay_error_ratio=identity.error_ratio)  # fmt: skip
 
 

@@ -110,7 +110,7 @@ def _reads(situation: Situation) -> list[Found]:
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
     # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call
     gain, each = 2 * situation.limit.gain("synchronisation"), situation.execution_count
-    later = int(gain * situation.limit.window_ns) if situation.waits >= 2 * each else 0
+    later = int(gain * situation.limit.whole_ns) if situation.waits >= 2 * each else 0
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= situation.waits / 2 else 0
     if (spent := max(_sum(reads), of_reads)) and count >= 2:
@@ -192,25 +192,27 @@ def _first_launches(situation: Situation) -> list[Found]:
     mine = situation.waited(FIRST_LAUNCH)
     before, row = lead_in(situation.results, situation.limit)
     early = row.idle_ns if row is not None and row.cause == FIRST_LAUNCH else 0
-    count, spent = int(mine["piece_count"].sum()) + bool(early), _sum(mine) + early
+    devices = max(situation.limit.device_count, 1)
+    count, spent = int(mine["piece_count"].sum()) + bool(early), _sum(mine) + early * devices
     said = "A first launch loaded the code of its kernel" if count == 1 else (
         f"{format_count(count)} first launches loaded the code of their kernels")  # fmt: skip
     said += f": {format_ns(spent)}" + (f", {format_ns(early)} of it before the first device work." if early else ".")
-    whole = situation.limit.window_ns + before if early else 0
+    whole = situation.limit.whole_ns + before * devices if early else 0
     return situation.found("warm-up", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN if early else "")
 
 
 def _before_device_work(situation: Situation) -> list[Found]:
     """What the first execution did before its device had work: part of its latency, not of the limit's time."""
     time, row = lead_in(situation.results, situation.limit)
-    whole = situation.limit.window_ns + time
-    if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or row.idle_ns < LEAST_BEFORE_RATIO * whole:
+    devices = max(situation.limit.device_count, 1)
+    whole, spent = situation.limit.whole_ns + time * devices, 0 if row is None else row.idle_ns * devices
+    if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or spent < LEAST_BEFORE_RATIO * whole:
         return []
     if row.cause == FIRST_LAUNCH or not (row.owner or row.call_name):
         return []
     said = f"The first execution began {format_ns(time)} before its first device work."
     words = {"place": row.call_name or row.owner, "time": format_ns(row.idle_ns)}
-    return situation.found("prepare-ahead", row.idle_ns, said, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
+    return situation.found("prepare-ahead", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
 
 
 def _before_executions(situation: Situation) -> list[Found]:

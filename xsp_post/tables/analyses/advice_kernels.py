@@ -186,7 +186,7 @@ def _copies(situation: Situation) -> list[Found]:
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
     # beside kernels that only wait a copy hides nothing: what the replay says of copies counts, too
-    by_replay = int(2 * limit.gain("copies") * limit.window_ns) if "copies" in limit.limits else 0
+    by_replay = int(2 * limit.gain("copies") * limit.whole_ns) if "copies" in limit.limits else 0
     alone = min(max(situation.window("copy_busy_ns"), by_replay), int(time.sum()))
     inside, ideal = copies["direction"].eq("device to device"), ""
     if not alone + waited or copies.loc[~inside, "is_small"].mean() > 0.5:  # values that one side needs at once

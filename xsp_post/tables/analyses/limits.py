@@ -78,6 +78,11 @@ class Limit:
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
+    def whole_ns(self) -> int:
+        """What all shares are of, the gains' too: the time of the executions, of all devices together."""
+        return self.replayed_ns * self.device_count or self.window_ns
+
+    @property
     def known_ns(self) -> int:
         return self.window_ns - self.unknown_ns
 
@@ -256,7 +261,7 @@ class CauseRow:
     idle_ns: int
     piece_count: int
     longest_ns: int
-    ratio: float  # of the window
+    ratio: float  # of the limit's time
 
     @property
     def group(self) -> str:
@@ -277,7 +282,7 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
         found = summed(found.assign(owner=_with_others(found)), keys, amounts)
     found = found.nlargest(count, "idle_ns")
     # of one device, as the verdict: the mean
-    found = found.assign(ratio=found["idle_ns"] / max(limit.window_ns, 1), layer_path=found.get("layer_path", ""))
+    found = found.assign(ratio=found["idle_ns"] / max(limit.whole_ns, 1), layer_path=found.get("layer_path", ""))
     found["idle_ns"] //= max(limit.device_count, 1)
     return [CauseRow(**{str(k): v for k, v in row.items()}) for row in found.to_dict("records")]
 
@@ -301,7 +306,7 @@ def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow |
     windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "idle_ns"])
     mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].eq(scope)]
     time = int(mine["idle_ns"].sum())
-    rows = largest_causes(results, replace(limit, scope=scope, window_ns=time), count=1) if time else []
+    rows = largest_causes(results, replace(limit, scope=scope, window_ns=time, replayed_ns=0), count=1) if time else []
     return time // max(limit.device_count, 1), rows[0] if rows else None
 
 
