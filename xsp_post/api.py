@@ -18,7 +18,7 @@ import pandas as pd
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, for_people
 from xsp_post.model.schemas import TABLES
-from xsp_post.tables.catalogue import table_name
+from xsp_post.tables.catalogue import table_name, why_empty
 
 if TYPE_CHECKING:
     import altair as alt
@@ -118,8 +118,6 @@ class Profile(Mapping[str, pd.DataFrame]):
         """The chart of one analysis. Raises `UsageError` where its data was not recorded."""
         found = self.charts(name, case=case)
         if not found:
-            from xsp_post.tables.catalogue import why_empty
-
             raise UsageError(why_empty(name, self.results) or f"{name} has no chart", code="report-no-chart")
         return found.get(name.lower()) or next(iter(found.values()))
 

@@ -22,7 +22,7 @@ from xsp_post.base.errors import ToolError, UsageError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model import capture, run_folder
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload
-from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVEL_OPTIONS, RUN_LEVELS, RUN_MODEL
 from xsp_post.workload import collectors
 from xsp_post.workload.catalogue import check_name
 from xsp_post.workload.collectors.in_process import InProcess, collect_together
@@ -402,8 +402,6 @@ def _number(text: str) -> int:
 
 def parse_levels(text: str) -> tuple[str, ...]:
     """``M,ML,MLG`` as levels, in rising order. UsageError for others."""
-    from xsp_post.model.levels import RUN_LEVEL_OPTIONS
-
     words = [word.strip().upper().replace("/", "") for word in text.split(",") if word.strip()]
     unknown = [word for word in words if word not in RUN_LEVEL_OPTIONS]
     if unknown or not words:

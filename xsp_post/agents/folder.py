@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import CaptureError, UsageError
-from xsp_post.base.text_safety import file_name_text
+from xsp_post.base.text_safety import file_name_text, shown
 from xsp_post.ingest.formats import NSYS_REPORT
 from xsp_post.ingest.sources import expand, sniff
 from xsp_post.model.capture import FLEET_STORE, is_run_directory
@@ -123,6 +123,4 @@ def part_options(iteration: int = -1, from_ns: int = -1, until_ns: int = -1) -> 
 
 
 def _said(name: str) -> str:
-    from xsp_post.base.text_safety import shown
-
     return shown(name, 120)

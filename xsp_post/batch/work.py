@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
-from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, XspPostError
+from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, OutputError, XspPostError
 from xsp_post.base.output import write_text
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
@@ -59,8 +59,6 @@ def process(job: Job, folder: str, options: Options) -> Outcome:
     ``folder`` is the output folder, seen by every worker under this name. Raises `OutputError`s (a full disk
     would fail every other job as well) and whatever is a defect.
     """
-    from xsp_post.base.errors import OutputError
-
     out = Path(folder)
     sources = [fingerprint(Path(source)) for source in job.sources]
     store = store_path(out, job)

@@ -1,6 +1,7 @@
 """`xsp-post baseline save NAME STORE`: a result kept under a name, which every command takes as ``baseline:NAME``."""
 
 import re
+import shutil
 from pathlib import Path
 
 import typer
@@ -33,8 +34,6 @@ def baseline(
     shared.spare_sources([source], target)
     require_free(target, force)
     if shared.is_store([source]) and source.is_file():
-        import shutil
-
         with atomic_output(target, force) as temporary:
             shutil.copyfile(source, temporary)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 from contextlib import contextmanager
 from pathlib import Path
@@ -39,8 +40,6 @@ def batch(
     as_json: bool = False,
 ) -> None:
     """Analyse many captures; those that are finished and unchanged are skipped, an interrupted batch continues."""
-    import os
-
     from xsp_post.batch import discover, run_batch
 
     if workers < 0 or (workers and scheduler):

@@ -1,5 +1,7 @@
 """`xsp-post doctor`: which tools for measuring are installed, and what each missing one would add."""
 
+import importlib.util
+import json
 import os
 from dataclasses import asdict, dataclass
 from importlib import metadata
@@ -101,8 +103,6 @@ _WRITTEN = (
 
 def _provenance() -> Check:
     """What the installed torch writes about graphs and compiled code, by the files that it has: it is not imported."""
-    import importlib.util
-
     from xsp_post.hardware import machine
 
     gives = "modules inside compiled code and CUDA graphs (docs/graphs-and-compile.md)"
@@ -140,8 +140,6 @@ def _nvtx() -> Check:
 
 def _package(name: str, module: str, gives: str, remedy: str) -> Check:
     """Whether a distribution is installed; it is not imported."""
-    import importlib.util
-
     if importlib.util.find_spec(module) is None:
         return Check(name, MISSING, "not installed", gives, remedy)
     try:
@@ -184,8 +182,6 @@ def _counters_permitted() -> Check:
 
 def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
     """This device's own ceilings (copy bandwidth, matrix product per format), written where wanted."""
-    import json
-
     from xsp_post.commands.run import device_of
 
     try:

@@ -1,5 +1,6 @@
 """`xsp-post recipe-path`: the folder to give nsys as NSYS_RECIPE_PATH."""
 
+import sys
 from pathlib import Path
 
 import typer
@@ -9,8 +10,6 @@ from xsp_post.commands import shared
 
 def recipe_path(output: Path | None = None, as_json: bool = False) -> None:
     """Print a folder with the recipe xsp_tree: NSYS_RECIPE_PATH=$(xsp-post recipe-path) nsys recipe xsp_tree ..."""
-    import sys
-
     from xsp_post.recipes import RECIPES, install
 
     folder = install(output)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import io
 import re
 import sys
@@ -118,8 +119,6 @@ def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
 
 def _close(wanted: str, columns: list[str]) -> str:
     """``Did you mean latency_ns?``"""
-    import difflib
-
     begun = [column for column in columns if column.startswith(wanted.lower())]
     found = [*begun, *(c for c in difflib.get_close_matches(wanted.lower(), columns, n=3) if c not in begun)][:3]
     return f"Did you mean {' or '.join(found)}?" if found else ""

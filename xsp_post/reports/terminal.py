@@ -13,7 +13,15 @@ from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty, part_sentence
-from xsp_post.model.schemas.units import UNKNOWN, format_count, format_ns, format_operations, format_ratio_percent
+from xsp_post.model.schemas.units import (
+    UNKNOWN,
+    format_count,
+    format_instant,
+    format_ns,
+    format_operations,
+    format_ratio_percent,
+    formatter_of,
+)
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.blocks import says_nothing, twins
 from xsp_post.reports.cases import own_verdicts
@@ -271,7 +279,6 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.model.schemas.units import format_instant, formatter_of
     from xsp_post.model.schemas.views import titles_of
 
     if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):

@@ -40,7 +40,7 @@ from xsp_post import __version__
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shell_command
-from xsp_post.ingest.tables import NULL
+from xsp_post.ingest.tables import NULL, Request, WantedColumn, floats
 from xsp_post.model.capture import is_run_directory
 from xsp_post.model.results import Analysis, Results, unknown_column
 from xsp_post.model.schemas import TABLES, optional_columns
@@ -477,8 +477,6 @@ class Store(Results):
         self, of: str, table: str, names: dict[StoredName, str], needed: set[str], where: str = ""
     ) -> dict[StoredName, Any]:
         """The wanted columns of one table of the file: numbers and ids of texts; texts of a table that is not split."""
-        from xsp_post.ingest.tables import Request, WantedColumn, floats
-
         wants = []
         wanted = {name: kind for name, kind in names.items() if name.own in needed}
         for name, kind in wanted.items():
@@ -539,8 +537,6 @@ class Store(Results):
 
     def _categorical(self, ids: np.ndarray) -> pd.Categorical:
         if self._strings is None:
-            from xsp_post.ingest.tables import Request, WantedColumn
-
             wants = WantedColumn("string_id", "string_id"), WantedColumn("text", "text", b"")
             table = self._tables.read([Request("strings", wants)])[0]
             self._require_order(table.column("string_id").to_numpy(), "strings")
