@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from helpers import called as xsp_post
@@ -32,6 +34,15 @@ def test_it_says_what_it_wrote_and_what_opens_it(store, tmp_path):
     again = xsp_post("export", store, "--to", "perfetto", cwd=tmp_path)
     assert again.returncode == 6 and "exists already" in again.stderr and "Traceback" not in again.stderr
     assert xsp_post("export", store, "--to", "perfetto", "--force", cwd=tmp_path).returncode == 0
+
+
+@pytest.mark.parametrize("to", ["perfetto", "chrome", "jaeger", "otlp", "xlsx"])
+def test_a_sealed_process_writes_what_is_looked_at_again_or_has_files_of_its_own(store, tmp_path, to):
+    """Sizes are asked of files that the parent has not put in place yet; the workbook sets times of its own files."""
+    command = [sys.executable, "-m", "xsp_post", "export", str(store), "--to", to, "-o", "out"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "out").stat().st_size > 500
 
 
 def test_json_for_programs(store, tmp_path):

@@ -10,6 +10,7 @@ from typing import IO, Any, cast
 import numpy as np
 import pandas as pd
 
+from xsp_post.base import output
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.output import atomic_output
@@ -142,7 +143,7 @@ def binary_output(path: Path, force: bool) -> Iterator[IO[bytes]]:
 
 def note_size(written: Written) -> Written:
     """Add a finding where a viewer may refuse the file for its size."""
-    size = written.path.stat().st_size
+    size = output.written(written.path).stat().st_size
     if size > VIEWER_LIMIT_BYTES:
         written.findings.append(finding("export-large", example=f"{written.path.name}: {size} bytes"))
     return written
