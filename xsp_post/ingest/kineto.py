@@ -8,6 +8,7 @@ with themselves as launches, and a finding says so.
 """
 
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +23,7 @@ from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
 from xsp_post.ingest.kineto_operators import collectives_of, is_lowest
 from xsp_post.ingest.unmatched_launches import unmatched_launches
-from xsp_post.model.trace import (
-    GPU_SAMPLE_DTYPES,
-    GRAPH_EDGE_DTYPES,
-    ActivityKind,
-    Provenance,
-    SpanKind,
-    Trace,
-    empty_frame,
-)
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 from xsp_post.names import range_text
 
 _HOST_TYPE = 0  # "Device Type" of a [memory] event: c10::DeviceType::CPU
@@ -105,22 +98,9 @@ class _Assembly:
             profiler_overhead=kineto_threads.overheads(self.overheads),
             python_frames=kineto_threads.python_frames(self.frames),
             allocations=allocations.of_kineto(self.allocations),
-            graph_edges=self._graph_edges(), gpu_samples=self._gpu_samples,
+            graph_edges=kineto_graphs.graph_edges(self.arrows, self.activities, self.nodes),
+            gpu_samples=partial(kineto_graphs.gpu_samples, self.counters, self.strings.array()),
         )  # fmt: skip
-
-    def _graph_edges(self) -> pd.DataFrame:
-        if self.arrows.empty or self.activities.empty:
-            return empty_frame(GRAPH_EDGE_DTYPES)
-        owner = self.activities.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]
-        other = self.nodes.assign(process_index=self.nodes["correlation_id"].map(owner).fillna(0), is_work=False)
-        own = self.activities.assign(is_work=True)
-        return kineto_graphs.graph_edges(self.arrows, pd.concat([own, other]) if len(other) else own)
-
-    def _gpu_samples(self) -> pd.DataFrame:
-        if self.counters.empty:
-            return empty_frame(GPU_SAMPLE_DTYPES)
-        names = self.strings.array()[self.counters["column_id"].to_numpy()]
-        return kineto_graphs.gpu_samples(self.counters.assign(column=names))
 
     def _mark_kernels_of_the_cpu(self) -> None:
         """Without device rows and without GPU calls, working operators become activities launched by themselves.

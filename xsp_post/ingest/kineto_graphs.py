@@ -33,10 +33,12 @@ def make_ids_whole(frame: pd.DataFrame) -> None:
         frame["graph_node_id"] = np.where(is_apart, (graph << 32) | node, node)
 
 
-def gpu_samples(counters: pd.DataFrame) -> pd.DataFrame:
-    """``Trace.gpu_samples`` of counters (gpu_index, column, start_ns, value): a value holds until the next one of the
-    same counter, but for no more than a few of its usual steps."""
-    parts = []
+def gpu_samples(counters: pd.DataFrame, texts: np.ndarray) -> pd.DataFrame:
+    """``Trace.gpu_samples`` of counters (gpu_index, column_id, start_ns, value): a value holds until the next one of
+    the same counter, but for no more than a few of its usual steps. texts: the names of columns, by their number."""
+    if counters.empty:
+        return empty_frame(GPU_SAMPLE_DTYPES)
+    counters, parts = counters.assign(column=texts[counters["column_id"].to_numpy()]), []
     for gpu, rows in counters.dropna(subset=["value"]).groupby("gpu_index"):
         wide = rows.pivot_table(index="start_ns", columns="column", values="value", aggfunc="last")
         at, shortest = wide.index.to_numpy(np.int64), 0
@@ -54,10 +56,17 @@ def gpu_samples(counters: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts, ignore_index=True) if parts else empty_frame(GPU_SAMPLE_DTYPES)
 
 
-def graph_edges(arrows: pd.DataFrame, nodes: pd.DataFrame) -> pd.DataFrame:
+def graph_edges(arrows: pd.DataFrame, work: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
     """``Trace.graph_edges``. arrows: number, is_start, process_id, thread_id (device and lane), start_ns: an arrow
-    starts at the end of a node and ends at the start of another; nodes: process_id, thread_id, start_ns, end_ns,
-    correlation_id, process_index, graph_node_id, is_work. Nodes that are no work are passed over."""
+    starts at the end of a node and ends at the start of another; work: activities, others: nodes that are no work,
+    which are passed over; both as `kineto_columns` collects them."""
+    if arrows.empty or work.empty:
+        return empty_frame(GRAPH_EDGE_DTYPES)
+    owner = work.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]
+    nodes = work.assign(is_work=True)
+    if len(others):
+        process = others["correlation_id"].map(owner).fillna(0)
+        nodes = pd.concat([nodes, others.assign(process_index=process, is_work=False)])
     lane, arrow = ["process_id", "thread_id"], ["number", "correlation_id", "process_index"]
     ends: list[pd.DataFrame] = []
     for is_start, at in ((True, "end_ns"), (False, "start_ns")):
