@@ -334,12 +334,16 @@ def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> 
 
 
 def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray, constants: Constants) -> list[int]:
-    """Of the kinds of the turns those with a part of the work, and all steps and passes where these hold as much."""
+    """Of the kinds of the turns those that are steps or passes, if there are any; of others those with a part of the
+    work, also beside steps of training (what they learn from is made), but not beside passes (parts of the model)."""
     share = _shares(structure, is_turn, duration)
     used = np.unique(structure.turn_kind[is_turn]).tolist()
     named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
-    is_most = share[named].sum() >= constants.most_ratio / 2
-    return [k for k in used if share[k] >= constants.most_ratio**2 or (is_most and k in named)]
+    large = [k for k in used if share[k] >= constants.most_ratio**2]
+    if share[named].sum() < constants.most_ratio / 2:
+        return large
+    has_passes = any(structure.kinds[k].role == PASS for k in named)
+    return named if has_passes else sorted({*named, *large})
 
 
 def _evenness(structure: Structure, kind: int, constants: Constants) -> float:

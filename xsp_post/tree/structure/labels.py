@@ -132,12 +132,13 @@ def with_softmax(traits: Traits, rows: np.ndarray) -> np.ndarray:
     return np.where(inside & traits.is_exponential[rows], _CODE["softmax"], family).astype(np.int8)
 
 
-def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> str:
+def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_turn: bool = False) -> str:
     """What kind of layer launches may be; '' unknown.
 
     rows: positions in the sequence; duration int64, same shape. ``attention`` when a fused attention kernel
     runs, or a softmax (also one in pieces: exp and sums) between two matrix products; ``transformer block`` when
-    further products follow it (in a backward pass: go before it); else the family with the most time.
+    further products follow it (in a backward pass: go before it); else the family with the most time. ``is_turn``: such
+    launches follow one another, so that what follows the attention may stand before it.
     """
     if not len(rows):
         return ""
@@ -153,8 +154,10 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray) -> str:
         after, before = int(is_product[core[-1] :].sum()), int(is_product[: core[0]].sum())
         # after attention itself come the product with the values, where it is not part of a fused kernel, and the
         # projection; an MLP has two more. A gradient has two products for each.
-        backward = bool(traits.is_backward[rows].any())
+        backward = has_gradients(traits, rows)
         own = 1 if fused else 2
+        if is_turn and is_product.sum() >= (own + 3) * (1 + backward):
+            return "transformer block"
         return "transformer block" if (before >= 2 * own + 4 if backward else after >= own + 2) else "attention"
     for name in ("convolution", "gemm"):
         if shares[_CODE[name]] >= 0.3:

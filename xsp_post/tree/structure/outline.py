@@ -364,7 +364,8 @@ def _name_blocks(
         size = end[mine] - start[mine]
         row = mine[np.argsort(np.abs(size - np.median(size)), kind="stable")[0]]
         at = np.arange(start[row], end[row])
-        guess = guess_type(sequence.traits, at, sequence.duration[at]) if network[row] else ""
+        is_turn = bool(rows["block_count"].to_numpy()[row] > 2)
+        guess = guess_type(sequence.traits, at, sequence.duration[at], is_turn=is_turn) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
         word = "pass" if sequence.structure.kinds[kind].is_group else word
         used[word] = used.get(word, 0) + 1
