@@ -16,7 +16,7 @@ from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.history_bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.history import history_table, history_values
+from xsp_post.tables.analyses.history import changes_of, history_table, history_values
 
 LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
           "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
@@ -209,3 +209,47 @@ def test_names_of_a_history_are_shown_as_text():
 def test_sparkline():
     assert sparkline(np.array([1.0, 1.0, 2.0])) == "▁▁█"
     assert sparkline(np.full(500, 3.0)) == "▃" * 60
+
+
+# -- recorded: a model of four blocks on a CPU that many other processes used ---------------------------------------
+
+
+def recorded(name: str) -> pd.DataFrame:
+    """A row per capture, in ns, as `table_of` has them; the file has µs."""
+    table = pd.read_csv(Path(__file__).parent / "data" / f"history_{name}.csv") * 1e3
+    named = [tuple(one.split("|")) for one in table]
+    return table.set_axis(pd.MultiIndex.from_tuples(named, names=["level", "subject"]), axis="columns")
+
+
+def test_recorded_noise_is_no_change():
+    """Layers take up to eight times as long while others run; the next capture is like the one before (0.4)."""
+    noise = recorded("noise")
+    starts = (*((start, 1) for start in range(0, 71, 14)), (0, 2), (18, 2))
+    assert [changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts] == [[]] * 8
+
+
+def test_a_change_within_recorded_noise_is_found():
+    """A layer takes 3 % of the model's latency and 3 standard errors of it longer."""
+    for start, first, layer in ((0, 20, "1.down:Linear"), (35, 44, "3.act:GELU"), (70, 5, "2.norm:LayerNorm")):
+        table = recorded("noise").iloc[start : start + 50].reset_index(drop=True)
+        model = table["model", "model_latency"]
+        amount = max(0.03 * model.mean(), 3 * model.std())
+        for column in (("model", "model_latency"), ("layer", layer)):
+            table.loc[first:, column] += amount
+        found = changes_of(table)[0]
+        assert [(one.kind, one.first) for one in found] == [("step", first)]
+        assert ("layer", layer) in table.columns[list(found[0].members)]
+
+
+def test_a_slow_block_of_thirty_real_runs_is_named():
+    """`xsp-post record` thirty times; from run 17 on block 2 computes its layers twice. Others took the processors:
+    the model's latency went from 9 to 69 ms meanwhile, so that only what layers have beyond the others shows it."""
+    runs = recorded("runs").stack(["level", "subject"]).rename("value_ns").reset_index()
+    runs = runs.rename(columns={"level_0": "position_index"}).assign(workload_index=0)
+    table = history_table(runs.assign(capture_name="run" + runs["position_index"].astype(str)))
+    shown = table[table["is_shown"]].set_index("subject")
+    assert set(shown["position_index"]) == {17} and table["change_index"].nunique() == 1
+    assert {one.split(".")[0].split(":")[0] for one in shown.index[shown["level"] == "layer"]} == {"2"}
+    norm = shown.loc["2.norm:LayerNorm"]
+    assert norm["ci_low_difference_ns"] > 0.5 * norm["before_ns"]  # twice the work
+    assert norm["ci_high_difference_ns"] - norm["ci_low_difference_ns"] < 0.3 * norm["difference_ns"]

@@ -22,8 +22,11 @@ def test_histories_without_change_raise_at_most_one_alarm_in_a_hundred(tails):
     assert sum(bool(found(history(seed, tails=tails))) for seed in range(100)) <= 1
 
 
-def test_noise_that_wanders_is_seldom_taken_for_a_change():
-    assert sum(bool(found(history(seed, wander=0.5))) for seed in range(50)) <= 2
+@pytest.mark.parametrize("wander", [0.5, 0.8])
+def test_noise_that_wanders_is_no_change(wander):
+    assert not any(found(history(seed, wander=wander)) for seed in range(25))
+    planted = [with_step(seed, wander=wander) for seed in range(5)]
+    assert all(one.first in [change.first for change in found(one)] for one in planted)
 
 
 @pytest.mark.parametrize(

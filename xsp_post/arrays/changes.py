@@ -22,6 +22,7 @@ _SHUFFLES = (100, 1900)  # the first few end the search in most histories withou
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
+_MOST_ALIKE = 0.95
 _CLEAR = 8.0  # t of a step that noise which wanders does not reach
 _DEEPEST = 24
 _ROWS = 50  # shuffles at a time: what lies in memory
@@ -80,8 +81,9 @@ def _search(
     count = len(values)
     if count < 2 * LEAST_SIDE or depth > _DEEPEST:
         return []
-    seen = _independent(values, _scores(values, floor, least), floor)
-    shown = seen.best > _critical(values, floor, least, shares, seen.best)
+    wander = _wander(values, floor)
+    seen = _scores(values, wander, floor, least)
+    shown = seen.best > _critical(values, wander, floor, least, shares, seen)
     if not shown.any():
         return []
     strongest = int(np.where(shown, seen.best, 0).argmax())
@@ -107,74 +109,120 @@ def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
     return [int(j) for j in np.argsort(-score, kind="stable") if chosen[j]]
 
 
-def _scores(values: FloatArray, floor: FloatArray, least: FloatArray) -> _Scores:
-    """Scores of one order of the captures, or of many: ``values`` has shape (…, captures, measures)."""
-    count = values.shape[-2]
-    centred = values - values.mean(axis=-2, keepdims=True)
+def _scores(values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray) -> _Scores:
+    """Scores of one order of the captures, or of many: ``values`` has shape (…, captures, measures), ``wander`` (…,
+    measures): the correlation with the capture before.
+
+    Generalised least squares: what each capture adds to that of the one before is explained by a step or a line, of
+    which the same is taken off.
+    """
+    count, stay = values.shape[-2], (1 - wander)[..., None, :]
+    level = _innovations(np.ones(values.shape), wander)
+    levels = (level**2).sum(axis=-2, keepdims=True)
+    centred = _centred(_innovations(values, wander), level)
     total = (centred**2).sum(axis=-2)
-    before = np.arange(LEAST_SIDE, count - LEAST_SIDE + 1, dtype=np.float64)[:, None]
-    sums = np.cumsum(centred, axis=-2)[..., LEAST_SIDE - 1 : count - LEAST_SIDE, :]
-    weight = before * (count - before) / count
-    size = np.abs(sums) / weight  # the means of both sides apart
-    explained = size**2 * weight
+    after = np.arange(count - LEAST_SIDE, LEAST_SIDE - 1, -1, dtype=np.float64)[:, None] - 1  # behind the first one
+    places = slice(LEAST_SIDE, count - LEAST_SIDE + 1)
+    tail = np.cumsum(centred[..., ::-1, :], axis=-2)[..., ::-1, :]
+    shown = stay * tail[..., places, :] + (1 - stay) * centred[..., places, :]
+    power = 1 + after * stay**2 - (stay + after * stay**2) ** 2 / levels
+    explained = shown**2 / power
     place = explained.argmax(axis=-2)
     best = np.expand_dims(place, -2)
-    explained, size = (np.take_along_axis(part, best, axis=-2).squeeze(-2) for part in (explained, size))
-    at = np.arange(count) - (count - 1) / 2
-    slope = np.einsum("...cm,c->...m", centred, at) / (at**2).sum()
-    drifted = slope**2 * (at**2).sum()
+    explained, size = (np.take_along_axis(part, best, axis=-2).squeeze(-2) for part in (explained, shown / power))
+    at = np.broadcast_to(np.arange(count, dtype=np.float64)[:, None], values.shape)
+    at = _centred(_innovations(at, wander), level)
+    power = (at**2).sum(axis=-2)
+    slope = (centred * at).sum(axis=-2) / power
     scores = [
         np.where(change >= least, np.sqrt(part / (np.maximum(total - part, 0) / (count - 2) + floor**2)), 0.0)
-        for part, change in ((explained, size), (drifted, np.abs(slope) * (count - 1)))
+        for part, change in ((explained, np.abs(size)), (slope**2 * power, np.abs(slope) * (count - 1)))
     ]
     return _Scores(place + LEAST_SIDE, scores[0], scores[1])
 
 
-def _independent(values: FloatArray, seen: _Scores, floor: FloatArray) -> _Scores:
-    """The scores with what captures that follow each other have in common taken off (noise that wanders)."""
-    if len(values) < LEAST_SHUFFLED:
-        return seen
-    rest, further = values, seen
-    for _ in range(_MOST_STEPS):  # other steps are no noise, where they are clear
-        after = np.arange(len(values))[:, None] >= further.place
-        rest = rest - np.where((further.step > _CLEAR) | (further is seen), _step(rest, after), 0.0)
-        further = _scores(rest, floor, floor * 0)
-    power = (rest**2).sum(axis=0) + len(values) * floor**2
-    alike = (rest[1:] * rest[:-1]).sum(axis=0) / np.where(power > 0, power, 1.0)
-    alike += (2 + 6 * np.maximum(alike, 0)) / len(values)  # what the fit takes of it
-    alike = np.maximum(alike, np.median(alike))  # mostly the machine's, so that all measures have it
-    alike = np.where(alike > 1 / np.sqrt(len(values)), np.clip(alike, 0.0, 0.95), 0.0)
-    factor = np.sqrt((1 - alike) / (1 + alike))
-    return replace(seen, step=seen.step * factor, line=seen.line * factor)
+def _innovations(values: FloatArray, wander: FloatArray) -> FloatArray:
+    """What each capture adds to what it has of the one before (Prais and Winsten 1954)."""
+    wander = wander[..., None, :]
+    later = values[..., 1:, :] - wander * values[..., :-1, :]
+    return np.concatenate([values[..., :1, :] * np.sqrt(1 - wander**2), later], axis=-2)
+
+
+def _wandering(added: FloatArray, wander: FloatArray) -> FloatArray:
+    """Captures that add this (`_innovations`) to those before."""
+    values = added.copy()
+    values[..., 0, :] /= np.sqrt(1 - wander**2)
+    for k in range(1, values.shape[-2]) if wander.any() else ():
+        values[..., k, :] += wander * values[..., k - 1, :]
+    return values
+
+
+def _centred(values: FloatArray, level: FloatArray) -> FloatArray:
+    """The values without the constant that fits them best, which is transformed as they are."""
+    share = (values * level).sum(axis=-2, keepdims=True) / (level**2).sum(axis=-2, keepdims=True)
+    return values - level * share
+
+
+def _changed(values: FloatArray, seen: _Scores) -> FloatArray:
+    """The best step or line of each measure, about 0."""
+    after = np.arange(values.shape[-2])[:, None] >= seen.place[..., None, :]
+    line = _line(values)
+    is_line = (seen.line > seen.step)[..., None, :]
+    return np.where(is_line, line - line.mean(axis=-2, keepdims=True), _step(values, after))
+
+
+def _wander(values: FloatArray, floor: FloatArray) -> FloatArray:
+    """The correlation of a capture with the one before, per measure; 0 where none can be told."""
+    count = values.shape[-2]
+    none = np.zeros((*values.shape[:-2], values.shape[-1]))
+    if count < LEAST_SHUFFLED:
+        return none
+    rest = values - values.mean(axis=-2, keepdims=True)
+    rest = rest - _changed(rest, _scores(rest, none, floor, floor * 0))  # what may be a change is no noise
+    power = (rest**2).sum(axis=-2) + count * floor**2
+    alike = (rest[..., 1:, :] * rest[..., :-1, :]).sum(axis=-2) / np.where(power > 0, power, 1.0)
+    alike += (3 + 15 * np.maximum(alike, 0)) / count  # what the best of all steps takes of it, by simulation
+    usual = np.median(alike, axis=-1, keepdims=True)  # the machine's: what one measure has more is a change
+    alike = np.clip(alike, usual, usual + 2 / np.sqrt(count))
+    return np.where(alike > 1 / np.sqrt(count), np.clip(alike, 0.0, _MOST_ALIKE), 0.0)
 
 
 def _step(values: FloatArray, after: npt.NDArray[np.bool_]) -> FloatArray:
     """The mean of each side in place of its values."""
-    low, high = ((values * side).sum(axis=0) / side.sum(axis=0) for side in (~after, after))
+    low, high = (
+        (values * side).sum(axis=-2, keepdims=True) / side.sum(axis=-2, keepdims=True) for side in (~after, after)
+    )
     return np.where(after, high, low)
 
 
 def _line(values: FloatArray) -> FloatArray:
     """The straight line of least squares through each column, less its first value."""
-    at = np.arange(len(values)) - (len(values) - 1) / 2
-    return np.outer(at - at[0], (at @ values) / (at**2).sum())
+    at = np.arange(values.shape[-2]) - (values.shape[-2] - 1) / 2
+    slope = np.einsum("c,...cm->...m", at, values) / (at**2).sum()
+    return (at - at[0])[:, None] * slope[..., None, :]
 
 
 def _critical(
-    values: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: FloatArray
+    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: _Scores
 ) -> FloatArray:
     """What a measure's best score must exceed, (measures,)."""
     count = len(values)
     if count < LEAST_SHUFFLED:
         tests = count - 2 * LEAST_SIDE + 2  # places of a step, and a line
         return np.array([float(t_quantiles(count - 2, 1 - ALARM_RATE * share / tests)) for share in shares])
+    change = np.where(seen.step > _CLEAR, _changed(values, replace(seen, line=seen.step * 0)), 0.0)
+    more = np.where(wander > 0, np.minimum(wander + 1 / np.sqrt(count), _MOST_ALIKE), 0.0)  # it is not known exactly
+    added = _innovations(values - change, more)  # one large difference would be as large anywhere
+    added = _centred(added, _innovations(np.ones(values.shape), more))
     random = np.random.default_rng(len(values))
     highest: list[FloatArray] = []
     for shuffles in _SHUFFLES:
         for _ in range(0, shuffles, _ROWS):
             order = random.permuted(np.tile(np.arange(count), (_ROWS, 1)), axis=1)
-            highest.append(_scores(values[order], floor, least).best.max(axis=-1))
-        exceeded = (np.concatenate(highest) >= seen.max()).mean()
+            drawn = _wandering(added[order], more)
+            found = _wander(drawn, floor) if more.any() else wander
+            highest.append(_scores(drawn, found, floor, least).best.max(axis=-1))
+        exceeded = (np.concatenate(highest) >= seen.best.max()).mean()
         if exceeded > _HOPELESS:
             return np.full(len(shares), np.inf)
     return np.full(len(shares), np.quantile(np.concatenate(highest), 1 - ALARM_RATE))
@@ -232,7 +280,9 @@ def _placed(values: FloatArray, floor: FloatArray, found: list[Change]) -> list[
             number += 1
             start, end = edges[number - 1], edges[number + 1]
             part = values[start:end][:, list(one.members)]
-            place = int(_scores(part, floor[list(one.members)], np.zeros(part.shape[1])).place[0])
+            members = list(one.members)
+            wander = _wander(part, floor[members])
+            place = int(_scores(part, wander, floor[members], floor[members] * 0).place[0])
             low, high = possible_places(part[:, 0], floor[one.members[0]], place)
             one = replace(one, first=start + place, earliest=start + low, latest=start + high, end=start + place)
         result.append(one)

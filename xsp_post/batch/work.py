@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from xsp_post.model.results import Results
 
 
-RECORD_VERSION = 6
+RECORD_VERSION = 7
 STORES, RECORDS = "stores", "records"
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.

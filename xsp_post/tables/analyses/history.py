@@ -20,11 +20,13 @@ CONTRIBUTED = "history_values"
 MODEL, LAYER, KERNEL, CAUSE = "model", "layer", "kernel", "cause"
 LATENCY, REST = "model_latency", "[rest]"
 _LEVELS = (MODEL, LAYER, KERNEL, CAUSE)
-_SUMMED = (LAYER, KERNEL, CAUSE)  # the parts of a level, and its rest, sum to the model's latency
+_PARTS = (LAYER, KERNEL)
+_SUMMED = (*_PARTS, CAUSE)  # the parts of a level, and its rest, sum to the model's latency
 _WORKLOAD = ["batch_size", "phase", "rank_name", "gpu_name"]
 _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of one workload
 # Spread of a capture that is taken for granted: how machines differ from day to day, what clocks resolve.
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
+_LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 
 
@@ -131,20 +133,41 @@ def history_table(values: pd.DataFrame) -> pd.DataFrame:
 
 def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
     table = table_of(rows)
-    values = table.to_numpy(float)
-    floor, mean = floors(values), values.mean(axis=0)
-    least = np.maximum(_LEAST_CHANGE * mean, _LEAST_SHARE * mean[0])
+    found, slowness = changes_of(table)
+    names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
+    parts = [_one_change(table, slowness, found, k).assign(change_index=k, **_where(one, names))
+             for k, one in enumerate(found)]  # fmt: skip
+    workload = rows["workload_index"].iloc[0]
+    return pd.concat(parts, ignore_index=True).assign(workload_index=workload) if parts else pd.DataFrame()
+
+
+def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
+    """The changes of a workload (``table``: `table_of`), and how much longer than usual all layers of each capture
+    take. Noise multiplies, so that logarithms are compared."""
+    values, slowness = table.to_numpy(float), _slowness(table)
+    mean, is_part = values.mean(axis=0), table.columns.get_level_values("level").isin(_PARTS)
+    logs = np.log(values + _RESOLUTION_NS) - np.where(is_part, np.log(slowness), 0.0)
+    least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
+    floor = np.hypot(_LEAST_SPREAD, _RESOLUTION_NS / (mean + _RESOLUTION_NS))
     weights = np.full(len(mean), 0.5 / max(len(mean) - 1, 1))
     weights[0] = 0.5  # the model's latency is what most ask for
-    found = changes(values, floor, least, weights / weights.sum())
-    names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
-    parts = [_one_change(table, floor, found, k).assign(change_index=k, **_where(one, names))
-             for k, one in enumerate(found)]  # fmt: skip
-    return (
-        pd.concat(parts, ignore_index=True).assign(workload_index=rows["workload_index"].iloc[0])
-        if parts
-        else pd.DataFrame()
-    )
+    return changes(logs, floor, least, weights / weights.sum()), slowness
+
+
+def _slowness(table: pd.DataFrame) -> np.ndarray:
+    """How much longer than usual the layers (else families) of each capture take, the median of them; 1 where that
+    explains less of their noise than it adds, or for few. Shape (captures, 1)."""
+    none = np.ones((len(table), 1))
+    for level in _PARTS:
+        parts = table.loc[:, table.columns.get_level_values("level") == level].to_numpy(float)
+        usual = np.median(parts, axis=0)
+        parts = parts[:, usual > _RESOLUTION_NS] / usual[usual > _RESOLUTION_NS]
+        if parts.shape[1] >= _LEAST_PARTS:
+            alike = np.maximum(np.median(parts, axis=1, keepdims=True), 1e-9)
+            # from one capture to the next: a change for good is one difference of many
+            before, after = (np.median(np.abs(np.diff(one, axis=0))) for one in (parts, parts / alike))
+            return alike if after < before else none
+    return none
 
 
 def _where(change: Change, names: list[str]) -> dict[str, Any]:
@@ -153,9 +176,12 @@ def _where(change: Change, names: list[str]) -> dict[str, Any]:
             "earliest_name": names[change.earliest], "latest_name": names[last]}  # fmt: skip
 
 
-def _one_change(table: pd.DataFrame, floor: np.ndarray, found: list[Change], number: int) -> pd.DataFrame:
-    """Sizes of all measures between the changes before and after, and the rests; so the parts sum to the model's."""
-    change, values = found[number], table.to_numpy(float)
+def _one_change(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> pd.DataFrame:
+    """Sizes of all measures between the changes before and after, and the rests; so the parts sum to the model's.
+    They are those at the usual speed where only parts show the change."""
+    change = found[number]
+    is_usual = table.columns[list(change.members)].get_level_values("level").isin(_PARTS).all()
+    values = table.to_numpy(float) / (slowness if is_usual else 1.0)
     rests, labels = [], []
     for level in _SUMMED:
         mine = table.columns.get_level_values("level") == level
@@ -163,7 +189,7 @@ def _one_change(table: pd.DataFrame, floor: np.ndarray, found: list[Change], num
             rests.append(values[:, 0] - values[:, mine].sum(axis=1))
             labels.append((level, REST))
     values = np.column_stack([values, *rests])
-    floor = np.append(floor, floors(values[:, len(floor) :]))
+    floor = floors(values)
     if change.kind == DRIFT:
         size = drift_sizes(values[change.first : change.end], floor)
     else:

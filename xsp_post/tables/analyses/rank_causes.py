@@ -23,7 +23,7 @@ MORE, SLOWER, INPUT, COPIES, HOST_CODE, WAIT = "more work", "slower work", "inpu
 EXPLAINED = 0.8  # of the lateness, by one cause; with less the cause is not known
 LATE = ("lateness_ns", "late_cause", "late_detail", "late_explained_ratio")
 WHO = ["capture_name", "process_id", "device_id"]
-WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "typical_ns", "own_ns"]
+WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "low_ns", "high_ns", "own_ns"]
 # What prepares or brings the data of the next step.
 _INPUT = re.compile(
     r"data_?load|(?:next|load|get|read|fetch)_?(?:batch|data)|next\(|data_?iter|batch[-_]gen|preprocess|\bcollate|hto?d\b"
@@ -34,6 +34,7 @@ _LOCK = re.compile(
     r"^(?:pthread_(?:mutex|cond|rwlock|join)|sem_|futex|p?poll|epoll|select|u?sleep|nanosleep|clock_nano)"
 )
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
+_TIMES = ["low_ns", "high_ns", "own_ns"]
 _EQUAL = 0.02  # difference of a number of launches that the ends of the recording explain
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
@@ -92,12 +93,13 @@ def _named(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
 def _shared(rows: pd.DataFrame, own: float) -> pd.DataFrame:
     """Summed by name and detail, to ``own`` ns in all."""
     groups = rows.groupby(["kind", "name", "detail"], sort=False)["own_ns"]
-    sums = groups.agg(count="size", typical_ns="median", own_ns="sum").reset_index()
+    sums = groups.agg(count="size", low_ns="min", high_ns="max", own_ns="sum")
     total = sums["own_ns"].sum()
     if total > 0:
-        return sums.assign(own_ns=sums["own_ns"] * (own / total), typical_ns=sums["typical_ns"] * (own / total))
-    unknown = {"kind": IDLE, "name": UNKNOWN, "detail": "", "count": 0, "typical_ns": 0.0, "own_ns": float(own)}
-    return pd.DataFrame([unknown])
+        sums[_TIMES] *= own / total
+        return sums.reset_index()
+    unknown = {"kind": IDLE, "name": UNKNOWN, "detail": "", "count": 0, "low_ns": 0.0, "high_ns": 0.0}
+    return pd.DataFrame([unknown | {"own_ns": float(own)}])
 
 
 class Work:
@@ -113,13 +115,13 @@ class Work:
         if count < 2 or not len(work):
             return
         rows = work.merge(ranks[WHO].assign(position=np.arange(count)), on=WHO, validate="many_to_one")
-        own, number, typical = (
+        own, *others = (
             rows.pivot_table(index="position", columns=["kind", "name", "detail"], values=column, aggfunc="sum")
-            for column in ("own_ns", "count", "typical_ns")
+            for column in ("own_ns", "count", "low_ns", "high_ns")
         )
         self._known[own.index] = True
         self._what = own.columns.to_frame(index=False)
-        self._values = np.stack([part.fillna(0.0).to_numpy() for part in (own, number, typical)])
+        self._values = np.stack([part.fillna(0.0).to_numpy() for part in (own, *others)])
         if len(own) > 1:
             total = self._values[0].sum(axis=1)
             self.lateness_ns[self._known] = total - median_of_others(total)
@@ -137,13 +139,18 @@ class Work:
 def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float) -> tuple[str, str, float]:
     """Cause, detail, and the part of the lateness that it explains; the cause is unknown below `EXPLAINED`.
 
-    ``mine``, ``usual``: time, count and typical duration of every row of ``what``, of the rank and of the others.
+    ``mine``, ``usual``: time, count, shortest and longest of every row of ``what``, of the rank and of the others.
+    Launches that the others do not have may be as long as any, at the others' speed, which the shortest tells; time
+    beyond that is slower work.
     """
     excess = mine[0] - usual[0]
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
     same = is_kernel & (mine[1] > 0) & (usual[1] > 0)
-    slower = np.where(same, (mine[2] - usual[2]) * np.minimum(mine[1], usual[1]), 0.0)
-    equal = np.abs(mine[1] - usual[1]) <= _EQUAL * usual[1]  # as many launches: none is more, whichever takes longer
+    number = mine[1] - usual[1]
+    longest = np.maximum(usual[3], mine[3] * usual[2] / np.maximum(mine[2], 1.0))
+    added = np.clip(excess, *np.sort([number * usual[2], number * longest], axis=0))
+    slower = np.where(same, excess - added, 0.0)
+    equal = np.abs(number) <= _EQUAL * usual[1]  # as many launches: none is more, whichever takes longer
     slower = np.where(same & equal, excess, slower)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
@@ -161,7 +168,8 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     is_idle = what["kind"].iloc[top] == IDLE
     detail = str(what["detail"].iloc[top] if is_idle else what["name"].iloc[top])
     if cause == SLOWER and same.sum() > 1:
-        ratios, weight = mine[2][same] / np.maximum(usual[2][same], 1.0), usual[0][same]
+        usual_mean = usual[0][same] / usual[1][same]
+        ratios, weight = mine[0][same] / mine[1][same] / np.maximum(usual_mean, 1.0), usual[0][same]
         mean = float(np.average(ratios, weights=weight))
         if np.average((ratios - mean) ** 2, weights=weight) <= (_ALIKE * mean) ** 2:
             detail = f"all kernels take {format_ratio_percent(mean - 1)} longer, as at a lower clock"
