@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import ExportBuilder
 from generators.serving import serving
 
 import xsp_post
+from xsp_post.model.options import Options
 from xsp_post.reports import document, frames, timeline
 from xsp_post.reports.blocks import Chart, Table
 
@@ -34,8 +36,22 @@ def test_the_section_has_charts_and_tables_and_a_training_step_has_none(engine, 
     _, found = engine
     (section,) = document.build(found, only=("steps",)).sections
     assert [one.id for one in section.blocks if isinstance(one, Chart)] == ["step-times", "step-context"]
-    assert [one.id for one in section.blocks if isinstance(one, Table)] == ["steps", "step_outliers", "step_costs"]
+    tables = ["steps", "step_outliers", "step_costs", "step_predictions"]
+    assert [one.id for one in section.blocks if isinstance(one, Table)] == tables
     assert not document.build(results, only=("steps",)).sections
+
+
+def test_requests_and_experts_stand_with_the_steps(tmp_path):
+    (tmp_path / "log").write_text('{"rid": "r-1", "prompt_len": 9, "output_len": 21, "ttft_ms": 500, "tpot_ms": 100}')
+    builder = ExportBuilder().process(100)
+    for at in (10_000, 20_000):
+        builder.range("step[DECODE bs=5]", at, at + 5000)
+        builder.kernel("fused_moe_kernel", launch=(at + 100, at + 200), run=(at + 300, at + 4000))
+    options = Options(requests=(tmp_path / "log",))
+    found = xsp_post.load(builder.write(tmp_path / "report.sqlite"), options=options).results
+    (section,) = document.build(found, only=("steps",)).sections
+    shown = {one.id: one.row_count for one in section.blocks if isinstance(one, Table)}
+    assert shown == {"steps": 1, "step_costs": 2, "requests": 1, "experts": 1}
 
 
 @pytest.mark.browser
