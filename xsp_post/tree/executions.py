@@ -26,6 +26,7 @@ from xsp_post.tree import kinds, layering
 from xsp_post.tree.cycles import find_cycle
 from xsp_post.tree.execution_work import Times
 from xsp_post.tree.node_names import PART_OF_LAYER as _PART_OF_LAYER
+from xsp_post.tree.node_names import without_numbers
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.score import are_alike, cost_ratio, worth
@@ -37,7 +38,6 @@ _MOST_DEPTH = 8
 _STEPS, _UPDATES = r"\.step$", r"(?i)^opt|\.step$"
 
 _NUMBER = re.compile(r"\\\*")
-_DIGITS = re.compile(r"\d+")
 
 
 @dataclass
@@ -344,8 +344,7 @@ class _Finder:
     @cached_property
     def _called(self) -> np.ndarray:
         """Number of the text of each range, all numbers in it aside."""
-        texts = np.array([_DIGITS.sub("*", str(text)) for text in self.ranges.folded_texts], object)
-        return pd.factorize(texts)[0][self.ranges.folded_id]
+        return without_numbers(self.ranges.folded_texts)[self.ranges.folded_id]
 
     def counted(self) -> Candidate | None:
         """Ranges that count themselves."""

@@ -23,7 +23,7 @@ from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
 from xsp_post.tree.executions import OUTERMOST, SEQUENCE
 from xsp_post.tree.insertion import inserted
-from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
 from xsp_post.tree.structure.constants import Constants
 
@@ -350,7 +350,7 @@ def _may_hide_layers(draft: Draft) -> np.ndarray:
     """Layers by their place alone: phases, compiled regions, and what holds most of all work by its name, once in each
     execution or range around it; bool."""
     names, parent, works = draft.names, draft.column("parent_id"), draft.works()
-    folded = names.kinds()[draft.column("folded_id")]
+    folded = without_numbers(names.folded_names)[draft.column("folded_id")]
     held = rollup.add_up(rollup.sums_per_node(draft.node[works], draft.length()[works], len(parent)), parent)
     is_layer = draft.column("level") == int(Level.LAYER)
     models = int((draft.column("level") == int(Level.MODEL)).sum())

@@ -111,10 +111,6 @@ class NodeNames:
         different = self.parsed.encoded("folded_name")[1]
         return pa.concat_arrays([different, to_arrow(self.folded_names[len(different) :])])
 
-    def kinds(self) -> np.ndarray:
-        """Number of the kind of each folded text: what is left of it without numbers; int64."""
-        return pd.factorize(np.array([_DIGITS.sub("*", str(text)) for text in self.folded_names], object))[0]
-
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""
         return self._first_synthetic + list(SYNTHETIC).index(kind)
@@ -171,6 +167,11 @@ class NodeNames:
         if inferred.any():
             codes[inferred] = np.array([code_of[t] for t in guessed.tolist()], np.int64)[-2 - row[inferred]]
         return pd.Categorical.from_codes(codes, pd.Index(categories, dtype=object))
+
+
+def without_numbers(texts: np.ndarray) -> np.ndarray:
+    """Number of the kind of each text: what is left of it without numbers; int64, shape of the texts."""
+    return pd.factorize(np.array([_DIGITS.sub("*", str(text)) for text in texts.tolist()], object))[0]
 
 
 def _objects(texts: pa.Array) -> np.ndarray:
