@@ -21,7 +21,7 @@ from xsp_post.replay.graph import (
     ROOM,
     Graph,
     Steps,
-    steps_of,
+    make_steps,
 )
 from xsp_post.replay.recording import OperationKind, Operations
 from xsp_post.replay.simulate import NEVER, Program
@@ -55,7 +55,7 @@ def critical_path(
     ``last_operation``: the operation whose end is the execution's end (−1: the host ends it). ``steps``: the program
     that gave a simulated clock (default: the recorded one's). Times are those of the clock.
     """
-    steps = steps_of(graph) if steps is None else steps
+    steps = make_steps(graph, graph.amounts) if steps is None else steps
     at = _times(graph, clock, steps)
     if last_operation >= 0:
         ends = np.flatnonzero((steps.kind == OPERATION) & (steps.index == last_operation))

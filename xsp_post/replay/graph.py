@@ -223,11 +223,6 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     return Steps(program, kind[order], index[order])
 
 
-def steps_of(graph: Graph) -> Steps:
-    """The program of the recorded amounts."""
-    return make_steps(graph, graph.amounts)
-
-
 def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:
     """Where the steps of an operation stand: after those of its call, or before those of the next of its stream."""
     return place * 4 + np.where(has_call, 2, 0)

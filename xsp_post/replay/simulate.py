@@ -42,16 +42,15 @@ class Times:
     by_second: np.ndarray
 
 
-def run(program: Program, start: np.ndarray | None = None) -> Times:
-    """Simulate: the time of every step. ``start``: registers at the beginning (default: 0 for all)."""
+def run(program: Program) -> Times:
+    """Simulate: the time of every step; all registers are 0 at the beginning."""
     count, width = len(program), program.register_count
     if not count:
         return Times(np.zeros(0, np.int64), np.zeros(0, bool))
     chunks = _chunk_count(count, width)
     length = -(-count // chunks)
     columns = _columns(program, chunks, length)
-    state = np.zeros(width + 1, np.int64) if start is None else np.append(start.astype(np.int64), 0)
-    states = _states_between(columns, state, chunks, length, width + 1)
+    states = _states_between(columns, chunks, length, width + 1)
     at, by_second = np.empty((length, chunks), np.int64), np.empty((length, chunks), bool)
     row = np.arange(chunks)
     target, first, first_ns, second, second_ns = columns
@@ -82,12 +81,9 @@ def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ..
     return tuple(padded)
 
 
-def _states_between(
-    columns: tuple[np.ndarray, ...], state: np.ndarray, chunks: int, length: int, width: int
-) -> np.ndarray:
+def _states_between(columns: tuple[np.ndarray, ...], chunks: int, length: int, width: int) -> np.ndarray:
     """Registers before each chunk, shape (chunks, width)."""
-    states = np.empty((chunks, width), np.int64)
-    states[0] = state
+    states = np.zeros((chunks, width), np.int64)
     if chunks == 1:
         return states
     target, first, first_ns, second, second_ns = columns

@@ -122,10 +122,6 @@ _LEAST_WAIT = 0.0005  # of the time: prints as 0.1 %
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
 
 
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 # Shares that sum to less than this below all of the time look as if something were missing.
 _LEAST_REST = 0.005
 
@@ -269,7 +265,7 @@ def reach_of(one: Advice) -> str:
 
 def bound_text(one: Advice) -> str:
     """``At most 12.3 ms (4.5 %)``; of other time than the verdict's ``At most 475 of 593 ms, the time with …``."""
-    reach = _capital(reach_of(one))
+    reach = reach_of(one).capitalize()
     if one.bound_of == "the time":
         return f"{reach} {format_ns(one.bound_ns)} ({format_ratio_percent(one.bound_ratio)})"
     whole = format_ns(one.bound_ns / one.bound_ratio) if one.bound_ratio else "0 ns"

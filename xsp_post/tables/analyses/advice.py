@@ -11,17 +11,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
-from xsp_post.tables.analyses.limits import SERIAL, Limit
+from xsp_post.tables.analyses.limits import LEAST_OPERATIONS, SERIAL, Limit, operation_count
 from xsp_post.tables.analyses.remedies import REMEDIES
 
 MOST = 7
-LEAST_OPERATIONS = 20  # fewer say nothing of what a program does again and again
 # What could save less than this share of the time is left out: a replay is not more exact.
 LEAST_RATIO = 0.01
 # The ideal of a resource, where a remedy has none of its own.
@@ -72,20 +71,13 @@ def why_none(results: Results, limit: Limit) -> str:
         return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
     if limit.reason == SERIAL:
         return "Nothing is advised: Nsight Compute ran the kernels one by one; its own sections advise on each."
-    if (count := operation_count(results, limit)) < LEAST_OPERATIONS:
+    if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
         return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
     least = format_ratio_percent(LEAST_RATIO)
     if tried := _known(results, limit)[0]:
         few = "saves less than that, or less than the replay's error"
         return f"Nothing is advised: in a replay, what concerns {least} of the time or more ({', '.join(tried)}) {few}."
     return f"Nothing is advised: no change that is known concerns {least} of the time or more."
-
-
-def operation_count(results: Results, limit: Limit) -> int:
-    """Kernels, copies, memsets and graphs in the captures of a limit."""
-    columns = ["kernel_count", "copy_count", "graph_count"]
-    captures = frame_or_empty(results, "captures", ["capture_id", *columns])
-    return int(captures.loc[captures["capture_id"].isin(limit.captures), columns].to_numpy().sum())
 
 
 def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
@@ -108,7 +100,7 @@ def _worth(results: Results, limit: Limit) -> list[Found]:
     """The remedies that concern enough of the time, before any replay."""
     if not limit.window_ns or not limit.window or limit.records_graph:
         return []
-    is_little = operation_count(results, limit) < LEAST_OPERATIONS
+    is_little = operation_count(results, limit.captures) < LEAST_OPERATIONS
     situation = Situation(results, limit)
     found = [one for rules in (advice_kernels.RULES, advice_host.RULES) for rule in rules for one in rule(situation)]
     return [

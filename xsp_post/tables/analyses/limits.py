@@ -130,15 +130,15 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
     if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
-    counts = frame_or_empty(results, "captures", ["capture_id", "collector", *_COUNTS])
-    if len(counts) and counts.loc[counts["capture_id"].isin(of), "collector"].astype(str).eq("ncu").all():
+    collectors = frame_or_empty(results, "captures", ["capture_id", "collector"])
+    if len(collectors) and collectors.loc[collectors["capture_id"].isin(of), "collector"].astype(str).eq("ncu").all():
         serial = replace(base, limits=("kernels",), reason=SERIAL)
         kind = _kernels_are(serial, results)
         return replace(serial, kind=UNKNOWN if kind == KERNEL else kind)
-    count = counts.loc[counts["capture_id"].isin(of), _COUNTS].to_numpy().sum()
+    count = operation_count(results, of)
     # a graph whose kernels were not recorded stands for many
-    if len(counts) and count < LEAST_OPERATIONS and not sums["graph_busy_ns"]:
-        return replace(base, reason=TOO_LITTLE, facts={"count": int(count), "plural": "s" * int(count != 1)})
+    if len(collectors) and count < LEAST_OPERATIONS and not sums["graph_busy_ns"]:
+        return replace(base, reason=TOO_LITTLE, facts={"count": count, "plural": "s" * (count != 1)})
     if base.known_ns < LEAST_KNOWN_RATIO * total:
         return replace(base, reason=TIME_UNKNOWN)
     if groups.get(PROFILER, 0) > total / 2:
@@ -186,6 +186,12 @@ def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain
     together = next(one for one in made if one.resources == (TOGETHER,))
     whole = tuple(one for one in made if len(one.resources) == 1 and one is not together)
     return whole, tuple(one for one in made if len(one.resources) > 1), together
+
+
+def operation_count(results: Results, captures: Sequence[int]) -> int:
+    """Kernels, copies, memsets and graphs in these captures."""
+    rows = frame_or_empty(results, "captures", ["capture_id", *_COUNTS])
+    return int(rows.loc[rows["capture_id"].isin(list(captures)), _COUNTS].to_numpy().sum())
 
 
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
