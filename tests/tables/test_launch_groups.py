@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from builders import ExportBuilder
+from generators.serving import serving
 
 import xsp_post
 
@@ -33,3 +34,8 @@ def test_kernels_that_let_others_begin(tmp_path):
 @pytest.mark.parametrize("schema", ["3.25.0", "3.7.4"])
 def test_without_any_there_are_no_rows(tmp_path, schema):
     assert not len(groups(tmp_path, schema, [{}, {}]))
+
+
+def test_a_trace_of_torch_that_says_no_cluster_has_no_rows(tmp_path):
+    path = serving(1, 20).write(tmp_path / "engine.json")
+    assert not len(xsp_post.load(path)["launch_groups"])
