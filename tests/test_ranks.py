@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from generators.machine import write
+from generators.visitors_runs import job
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -108,6 +110,15 @@ def test_transfers_of_more_than_two_ranks_are_not_taken_for_collectives():
 def test_captures_without_kernels_have_no_ranks():
     assert rank_table([rank_contribution(results([])), rank_contribution(results([]))]).empty
     assert rank_table([]).empty
+
+
+@pytest.mark.parametrize(("seed", "about"), [(10, "garbage"), (43, "one layer more")])
+def test_late_ranks_of_another_author(seed, about, tmp_path):
+    """A merged trace in which all ranks have the same correlation ids; launches of one name that take two lengths."""
+    made = job(seed)
+    ranks = analyze([write(made.program, tmp_path / "job")]).frame("ranks")
+    late = ranks[ranks["is_straggler"].astype(bool)]
+    assert made.cause == about and list(zip(late["rank"], late["late_cause"])) == [(made.late, made.word)]
 
 
 intervals = st.lists(st.tuples(st.booleans(), st.integers(0, 500), st.integers(1, 80)), min_size=1, max_size=40)

@@ -137,20 +137,32 @@ class _Assembly:
         self.findings.append(finding("cpu-operators-as-kernels", count=len(leaves), example=example))
 
     def _give_activities_a_process(self) -> None:
-        """Kineto gives device rows the device as process: the launch with the same correlation id owns them."""
+        """Kineto gives device rows the device as process: the launch with the same correlation id owns them; of several
+        processes, whose ids are alike, the one whose launches come before most work of that device, and shortly."""
         if self.is_cpu_only or self.activities.empty:
             return
+        owner = pd.Series(dtype=np.int32)
         if len(self.launches) and self.launches["process_index"].any():
-            owners = self.launches.drop_duplicates(["correlation_id", "process_index"])
-            owner_count = owners.groupby("correlation_id").size()
-            owner = owners.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]
-            ids = self.activities["correlation_id"]
-            self.activities["process_index"] = ids.map(owner).fillna(0).astype(np.int32)
-            ambiguous = int((ids.map(owner_count) > 1).sum())
-            if ambiguous:
+            calls = self.launches.drop_duplicates(["correlation_id", "process_index"])
+            calls = calls[["correlation_id", "process_index", "start_ns"]].rename(columns={"start_ns": "called_ns"})
+            rows = self.activities[["correlation_id", "device_id", "start_ns"]].reset_index()
+            pairs = rows.merge(calls, on="correlation_id")
+            if ambiguous := int(pairs.duplicated("index").sum()):
                 self.findings.append(finding("kineto-process-ambiguous", count=ambiguous))
-        else:
-            self.activities["process_index"] = np.int32(0)
+            delay = (pairs["start_ns"] - pairs["called_ns"]).astype(float)
+            pairs = pairs.assign(is_late=delay < 0, delay=np.sqrt(delay.clip(lower=0)))
+            groups = pairs.groupby(["device_id", "process_index"])
+            pairs[["is_late", "delay"]] = groups[["is_late", "delay"]].transform("mean")
+            fits = pairs.drop_duplicates(["device_id", "process_index"]).sort_values(["is_late", "delay"])
+            fits = fits[fits["is_late"] <= fits.groupby("device_id")["is_late"].transform("min") + _AS_WELL]
+            taken: dict[int, int] = {}  # ranks do alike: each has a device of its own where that fits as well
+            for device, process in fits[["device_id", "process_index"]].itertuples(index=False):
+                if device not in taken.values() and process not in taken:
+                    taken[process] = device
+            pairs["is_other"] = pairs["process_index"].map(taken) != pairs["device_id"]
+            best = pairs.sort_values(["is_other", "is_late", "delay"]).drop_duplicates("index")
+            owner = best.set_index("index")["process_index"]
+        self.activities["process_index"] = owner.reindex(self.activities.index).fillna(0).astype(np.int32)
         self.activities = self.activities.sort_values(["start_ns", "source_row_id"], ignore_index=True)
 
     def _find_unmatched_launches(self) -> None:
@@ -298,6 +310,7 @@ class _Assembly:
         )
 
 
+_AS_WELL = 0.02  # share of the work that precedes its launch
 _COLUMNS = ("name_id", "process_id", "thread_id", "start_ns", "end_ns", "source_row_id", "is_open", "kind")
 _OPTION_KEYS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory",
                 "cuda_runtime_version", "hip_runtime_version")  # fmt: skip
