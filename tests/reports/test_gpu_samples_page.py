@@ -11,7 +11,8 @@ from xsp_post.model.schemas.frames import METRIC_COLUMNS
 from xsp_post.reports import document, frames
 from xsp_post.reports.memory_line import gpu_samples_lines
 
-KNOWN = {"sm_active_ratio": 0.5, "dram_read_ratio": 0.1, "dram_write_ratio": 0.3, "gpc_clock_hz": 1.27e9}
+KNOWN = {"sm_active_ratio": 0.5, "dram_read_ratio": 0.1, "dram_write_ratio": 0.3, "dram_ratio": 0.4,
+         "gpc_clock_hz": 1.27e9}  # fmt: skip
 
 
 def _results(sample_count=62, **known):

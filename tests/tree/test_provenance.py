@@ -29,6 +29,7 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.tree.provenance import _path, _ranges
+from xsp_post.tree.structure.constants import Constants
 
 GRAPH = 5
 
@@ -153,7 +154,7 @@ def test_a_log_of_another_program_is_refused(tmp_path):
 ])  # fmt: skip
 def test_layers_are_the_modules_in_a_row_and_what_is_beside_them(paths, convolution, layers):
     is_convolution = np.isin(np.arange(len(paths)), convolution)
-    ranges, leaf = _ranges([_path([one]) for one in paths], is_convolution)
+    ranges, leaf = _ranges([_path([one]) for one in paths], is_convolution, Constants())
     assert ranges["name"][ranges["level"] == int(Level.LAYER)].tolist() == layers
     assert ranges["name"].to_numpy()[leaf].tolist() == paths
 

@@ -86,7 +86,6 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     with sqlite3.connect(tmp_path / "xsp-recordings/net.1.xsp.sqlite") as store:
         names = {name for (name,) in store.execute("SELECT DISTINCT name FROM nodes")}
         regions = store.execute("SELECT COUNT(DISTINCT name) FROM nodes WHERE name LIKE 'Torch-Compiled%'").fetchone()
-    assert {"ProfilerStep#2", "ProfilerStep#3"} <= names
     assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
     assert regions == (1,)
 

@@ -16,7 +16,7 @@ from xsp_post.reports.terminal import print_frame
 _JOINED = {
     "a02": {"bound", "kernel_latency_ns"},
     "a06": {"allocated_bytes", "allocated_ratio", "count_ratio"},
-    "a11": {"name"},
+    "a11": {"name", "source_line"},
     "collectives": {"collective_count"},
     "overhead": {"event"},
 }
