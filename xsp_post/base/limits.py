@@ -4,9 +4,10 @@ There is no limit of elapsed time: disks may be slow, and Ctrl-C ends any comman
 """
 
 import os
+import re
 from pathlib import Path
 
-from xsp_post.base.errors import CaptureError
+from xsp_post.base.errors import CaptureError, UsageError
 
 VARIABLE = "XSP_POST_NO_LIMITS"
 # A compressed file may grow a hundredfold (real traces: ten to thirty), and any to this size.
@@ -15,6 +16,10 @@ UNCOMPRESSED_RATIO, UNCOMPRESSED_BYTES = 100, 256 << 20
 EVENT_CHARACTERS = 64 << 20
 # Of a process that reads, for one capture; a recording of ten million kernels (2 GB) takes 63 s.
 CPU_S, CPU_S_PER_BYTE = 600, 600 / (1 << 30)
+# About so much memory is used where the sources have so many bytes; `--memory` says another amount for all of them.
+LARGE_SOURCE_BYTES, MEMORY_BYTES = 1 << 30, 640 << 20
+wanted_memory_bytes = [0]
+_SIZE = re.compile(r"\s*(\d{1,9}(?:\.\d+)?)\s*([KMGT]?)(i?)B\s*")
 
 
 def are_lifted() -> bool:
@@ -25,3 +30,17 @@ def are_lifted() -> bool:
 def over_limit(path: Path, what: str, limit: str) -> CaptureError:
     """The error for a source with more of ``what`` than ``limit``, with the way out."""
     return CaptureError(f"{path}: {what}; the limit is {limit}", code="capture-over-limit")
+
+
+def want_memory(text: str) -> None:
+    """``2GB`` → what `memory_bytes` says from here on. Raises `UsageError`."""
+    found = _SIZE.fullmatch(text) if text else None
+    if text and found is None:
+        raise UsageError(f"--memory {text!r} is not an amount with its unit, e.g. 2GB, 512MiB", code="bad-memory")
+    scale = (1024 if found[3] else 1000) ** " KMGT".index(found[2] or " ") if found else 0
+    wanted_memory_bytes[0] = int(float(found[1]) * scale) if found else 0
+
+
+def memory_bytes(source_bytes: int) -> int:
+    """About how much memory reading such sources may take; 0: as much as it does."""
+    return wanted_memory_bytes[0] or (MEMORY_BYTES if source_bytes >= LARGE_SOURCE_BYTES else 0)

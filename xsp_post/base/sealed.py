@@ -130,7 +130,12 @@ def _fork(sources: Sequence[Path]) -> Child | None:
         output.in_child[:] = [os.getpid()]
         stops.unfinished.clear()  # they are the parent's
         tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = str(private)
-        limit(sources)
+        source_bytes = sum(os.path.getsize(source) for source in sources if os.path.isfile(source))
+        limit(source_bytes)
+        if memory_bytes := limits.memory_bytes(source_bytes):
+            from xsp_post.base import on_disk  # with NumPy, which small sources may do without for a while
+
+            on_disk.begin(memory_bytes)
         seal([one.part.parent for one in output.handed.values()])
         os.utime = lambda *_, **__: None  # type: ignore[assignment]  # refused: libraries set times of their own files
     except BaseException:  # it must never go on with its parent's work
@@ -138,13 +143,12 @@ def _fork(sources: Sequence[Path]) -> Child | None:
     return None
 
 
-def limit(sources: Sequence[Path]) -> None:
+def limit(source_bytes: int) -> None:
     """The system ends this process where it takes far too much time, and denies too much memory."""
     if resource is None or limits.are_lifted():
         return
-    size = sum(os.path.getsize(source) for source in sources if os.path.isfile(source))
     used = resource.getrusage(resource.RUSAGE_SELF)
-    cpu_s = used.ru_utime + used.ru_stime + limits.CPU_S + size * limits.CPU_S_PER_BYTE
+    cpu_s = used.ru_utime + used.ru_stime + limits.CPU_S + source_bytes * limits.CPU_S_PER_BYTE
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for kind, most in ((resource.RLIMIT_CPU, int(cpu_s)), (resource.RLIMIT_DATA, memory), (resource.RLIMIT_CORE, 0)):
         hard = resource.getrlimit(kind)[1]

@@ -1,0 +1,164 @@
+"""Large arrays of NumPy → files without a name, mapped: they take memory only while they are read.
+
+A recording of ten million kernels has columns and intermediate results of several gigabytes, of which each step reads a
+few. After `begin` NumPy's allocator (NEP 49) puts files in place of the pages of large arrays, whoever makes them: what
+is computed is the same, bit by bit. Linux with glibc; elsewhere, and where the disk has no room, they stay in memory.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import mmap
+import os
+import sys
+import tempfile
+import threading
+import time
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+_LIBRARIES_BYTES = 384 << 20  # Python, its libraries, and what is no large array
+_LEAST_MAPPED_BYTES = 64 << 20
+_LARGE_BYTES = 4 << 20  # an array that is smaller stays in memory
+_PAUSE_S = 0.01
+_NEVER_S = 1e6  # no other thread of Python takes its turn before one waits
+_PREFIX = "xsp-post-array-"
+_SET_HANDLER, _GET_HANDLER = 304, 305  # places in NumPy's table of functions
+_NAME = ctypes.create_string_buffer(b"mem_handler")
+_MMAP_THRESHOLD, _MAP_FIXED = -3, 0x10  # of glibc's mallopt and of Linux' mmap
+_HUGE_PAGE_BYTES = 2 << 20
+_OF_GLIBC = 16  # a block with pages of its own begins so far behind the first of them
+
+_Allocate = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
+_AllocateZeros = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_size_t)
+
+
+class _Handler(ctypes.Structure):
+    """`PyDataMem_Handler` of numpy/ndarraytypes.h."""
+
+    _fields_ = [
+        ("name", ctypes.c_char * 127), ("version", ctypes.c_uint8), ("context", ctypes.c_void_p),
+        ("malloc", ctypes.c_void_p), ("calloc", ctypes.c_void_p), ("realloc", ctypes.c_void_p),
+        ("free", ctypes.c_void_p),
+    ]  # fmt: skip
+
+
+class _Allocator:
+    """What NumPy calls. Large blocks come from glibc, too, which gives the system their pages when they are freed."""
+
+    def __init__(self, memory_bytes: int) -> None:
+        self.most_bytes = max(_LEAST_MAPPED_BYTES, memory_bytes - _LIBRARIES_BYTES)
+        self.large_bytes = min(_LARGE_BYTES, self.most_bytes >> 6)
+        self.library = ctypes.PyDLL(None)  # whose functions keep Python's lock
+        self.library.mmap.restype = ctypes.c_void_p
+        self.library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+        self.library.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        self.library.mallopt(_MMAP_THRESHOLD, self.large_bytes)
+        python = ctypes.pythonapi
+        pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+            ("PyCapsule_GetPointer", python)
+        )
+        capsule = ctypes.PYFUNCTYPE(ctypes.py_object, *[ctypes.c_void_p] * 3)(("PyCapsule_New", python))
+        core: Any = getattr(np, "_core", None) or np.core  # before NumPy 2
+        api = core._multiarray_umath._ARRAY_API
+        functions = ctypes.cast(pointer(api, None), ctypes.POINTER(ctypes.c_void_p))
+        self.use = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)(functions[_SET_HANDLER])
+        used = ctypes.PYFUNCTYPE(ctypes.py_object)(functions[_GET_HANDLER])()
+        plain = _Handler.from_address(pointer(used, _NAME))
+        self._malloc, self._calloc = _Allocate(plain.malloc), _AllocateZeros(plain.calloc)
+        self._calls = _Allocate(self.malloc), _AllocateZeros(self.calloc)
+        malloc, calloc = (ctypes.cast(one, ctypes.c_void_p) for one in self._calls)
+        self._own = _Handler(b"xsp-post", 1, plain.context, malloc, calloc, plain.realloc, plain.free)
+        self.handler = capsule(ctypes.addressof(self._own), ctypes.addressof(_NAME), None)
+
+    def malloc(self, context: int | None, size: int) -> int | None:
+        at = self._malloc(context, size)
+        return at if size < self.large_bytes else self._in_file(at, size)
+
+    def calloc(self, context: int | None, count: int, size: int) -> int | None:
+        at = self._calloc(context, count, size)
+        return at if count * size < self.large_bytes else self._in_file(at, count * size)
+
+    def _in_file(self, at: int, size: int) -> int:
+        """The whole pages of a block that was just made come from a file of zeros."""
+        self.bound()
+        if not at or at % mmap.PAGESIZE != _OF_GLIBC:
+            return at
+        first = at - _OF_GLIBC + mmap.PAGESIZE
+        length = (at + size) // mmap.PAGESIZE * mmap.PAGESIZE - first
+        offset = (
+            first % _HUGE_PAGE_BYTES
+        )  # where both begin alike, the system maps many pages at once: a sixth of the time
+        with suppress(OSError), tempfile.NamedTemporaryFile(prefix=_PREFIX) as file:
+            os.posix_fallocate(file.fileno(), offset, length)  # without room a page would end the program
+            how = mmap.MAP_SHARED | _MAP_FIXED
+            self.library.mmap(first, length, mmap.PROT_READ | mmap.PROT_WRITE, how, file.fileno(), offset)
+        return at
+
+    def bound(self) -> None:
+        """Release them where those in memory are too many."""
+        with open("/proc/self/statm", "rb") as file:
+            shared = int(file.read().split()[2]) * mmap.PAGESIZE
+        if shared > self.most_bytes:
+            self.release()
+
+    def release(self) -> None:
+        """Give the system the memory of all of them. What is read again comes from the files.
+
+        From the list of what is mapped to the last call no other thread may run Python, nor garbage be collected: an
+        array could be freed, and its place be somebody else's.
+        """
+        is_enabled = gc.isenabled()
+        gc.disable()
+        file = self.library.open(b"/proc/self/maps", os.O_RDONLY)
+        buffer, text = ctypes.create_string_buffer(1 << 16), b""
+        while (count := self.library.read(file, buffer, len(buffer))) > 0:
+            text += buffer.raw[:count]
+        self.library.close(file)
+        for line in text.splitlines():
+            if _PREFIX.encode() in line:
+                begin, end = (int(one, 16) for one in line.split(maxsplit=1)[0].split(b"-"))
+                self.library.madvise(begin, end - begin, mmap.MADV_DONTNEED)
+        if is_enabled:
+            gc.enable()
+
+    def watch(self) -> None:
+        """For a thread of its own: between two large arrays much may be read."""
+        self.use(self.handler)
+        while True:
+            self.bound()
+            time.sleep(_PAUSE_S)
+
+
+_used: list[_Allocator] = []
+
+
+def begin(memory_bytes: int) -> None:
+    """From here on large arrays of this process lie in files, so that it may need about so much memory in all."""
+    if sys.platform == "linux" and not _used and hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+        _used.append(_Allocator(memory_bytes))
+        sys.setswitchinterval(_NEVER_S)
+        use()
+        threading.Thread(target=_used[0].watch, daemon=True).start()
+
+
+def use() -> None:
+    """For each new thread, which has NumPy's own allocator."""
+    for one in _used:
+        one.use(one.handler)
+
+
+def release() -> None:
+    """Give the system the memory of large arrays, and what was freed in pieces between what stays: the next step may
+    need pieces of other sizes."""
+    import pyarrow as pa
+
+    for one in _used:
+        one.release()
+    pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
