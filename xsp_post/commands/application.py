@@ -15,7 +15,7 @@ import typer
 
 from xsp_post import __version__
 from xsp_post.base import sealed, streams
-from xsp_post.base.errors import EXIT_INTERRUPTED, XspPostError, in_words
+from xsp_post.base.errors import EXIT_INTERRUPTED, CaptureError, XspPostError, in_words
 from xsp_post.base.output import in_child, parents
 from xsp_post.base.stops import Stops, remove_unfinished
 from xsp_post.base.text_safety import shown
@@ -39,6 +39,9 @@ _COMMANDS = (
     ("history", "history"), ("baseline", "baseline"), ("export", "export"), ("explain", "explain"),
     ("doctor", "doctor"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
+
+
+LEAST_ADDRESSES = 512 << 20  # bytes: 410 to 480 MiB for three kernels; below, imports abort or lose their error
 
 
 def _version(wanted: bool) -> None:
@@ -83,7 +86,7 @@ def command_line() -> None:
     try:
         if sealed.is_possible() and sys.argv[1:2] in (*_ALONE, ["export"], ["baseline"]):
             parents.append(stops)
-        code = _complained(_run)
+        code = _complained(_has_addresses) or _complained(_run)
         stops.finish()
     except KeyboardInterrupt:  # while an error was being said
         stops.finish()
@@ -95,6 +98,29 @@ def command_line() -> None:
     if in_child or (not code and sys.argv[1:2] in _ALONE):
         os._exit(code)  # the system takes back the memory of a million rows at once, Python row by row
     sys.exit(code)
+
+
+def _has_addresses() -> int:
+    """0; an error where the limit of addresses (`ulimit -v`) is below what importing the libraries takes. Python and
+    they die there in ways that no program can catch."""
+    limit = _limit_of_addresses()
+    if limit is not None and limit < LEAST_ADDRESSES:
+        raise CaptureError(
+            f"There is not enough memory for this: this process may use {limit >> 20} MiB of addresses (ulimit -v).",
+            code="out-of-memory",
+            hint=f"Allow at least {LEAST_ADDRESSES >> 20} MiB.",
+        )
+    return 0
+
+
+def _limit_of_addresses() -> int | None:
+    """In bytes; None where there is none, or no such limit on this system."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _run() -> int:
