@@ -29,6 +29,13 @@ def test_noise_that_wanders_is_no_change(wander):
     assert all(one.first in [change.first for change in found(one)] for one in planted)
 
 
+def test_layers_with_single_slow_captures_hide_no_step():
+    """Two of them side by side at an end look like a step of a layer; that says nothing of the other layers."""
+    assert sum(bool(found(history(seed, spikes=0.03))) for seed in range(20)) == 0
+    planted = [with_step(seed, spikes=0.03) for seed in range(20)]
+    assert sum([change.first for change in found(one)] == [one.first] for one in planted) >= 18
+
+
 @pytest.mark.parametrize(
     ("captures", "tails", "histories"), [(50, False, 20), (50, True, 20), (30, False, 20), (12, False, 40)]
 )

@@ -79,3 +79,9 @@ def test_where_nothing_is_alike_all_stays():
     assert target.tolist() == [0, 1, 2, 3, 4]
     assert not folded["is_folded"].any()
     assert folded["repeat_count"].tolist() == [1] * 5
+
+
+def test_two_siblings_stay_beside_three_that_fold():
+    folded, target = fold_with_targets(_paths(["root", "h.0", "h.1", "h.2", "side 1", "side 2"]))
+    assert folded["shown_name"].tolist() == ["root", "h.0 … h.2", "side 1", "side 2"]
+    assert target.tolist() == [0, 1, 1, 1, 4, 5] and folded["repeat_count"].tolist() == [1, 3, 1, 1]

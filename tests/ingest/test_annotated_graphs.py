@@ -5,17 +5,21 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
 from generators.annotated_graphs import FORMS, METRICS, Engine
 from generators.graph_traces import DEVICE, Recording
 
+from xsp_post.compare.comparison import compare
 from xsp_post.exporters.timeline import build_timeline
 from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
 from xsp_post.model.trace import COPY_DIRECTIONS
 from xsp_post.pipeline import analyze
 from xsp_post.reports.tree_rows import tree_rows
+from xsp_post.reports.why import why
 from xsp_post.tree.provenance import _path
 
 
@@ -188,3 +192,32 @@ def test_a_pickle_may_name_nodes_without_their_graph(tmp_path):
         pickle.dumps({key & 0xFFFFFFFF: said for key, said in engine.texts.items()})
     )
     assert right_share(run, analyze([run.trace])) >= 0.95
+
+
+def test_why_and_compare_name_modules_with_their_source_lines(tmp_path):
+    (tmp_path / "slow").mkdir()
+    run, base = made(tmp_path, 3, "nested")
+    engine = Engine(3, "nested")
+    place = next(node.place for graph in engine.graphs.values() for node in graph if node.kernel)
+    for graph in engine.graphs.values():
+        for node in graph:
+            node.duration *= 3 if node.place == place else 1
+    other = analyze([engine.write(tmp_path / "slow").trace])
+    said = why(base)
+    assert said.places.startswith("Most device time: ") and len(said.places) < 300
+    assert re.search(r"% \S+ \(\w+\.py:\d+\)", said.places), said.places
+    found = compare(base, other)
+    kernels = found.frame("compare_kernels")
+    assert set(kernels["source_line"]) <= set(run.places)
+    slower = kernels[kernels["difference_ratio"] > 1]
+    assert set(slower["source_line"]) == {place}
+    assert f"({place})" in " ".join(found.frame("compare_summary")["statement"])
+
+
+def test_a_part_of_a_recording_keeps_the_source_lines(tmp_path):
+    run, whole = made(tmp_path, 3, "nested")
+    part = analyze([run.trace], Options(iteration=1))
+    assert set(part.frame("operations")["source_line"].astype(str)) == set(
+        whole.frame("operations")["source_line"].astype(str)
+    )
+    assert why(part).places

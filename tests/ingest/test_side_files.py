@@ -9,13 +9,14 @@ import pickle
 import re
 import struct
 import tracemalloc
-from collections import OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict
+from dataclasses import replace
 
 import pytest
 from generators.graph_traces import Recording
 
 from xsp_post.ingest.side_files import said_entries, said_text, with_side_files
-from xsp_post.ingest.side_files.inductor import innermost_place
+from xsp_post.ingest.side_files.inductor import _weights_of_calls, innermost_place
 from xsp_post.ingest.side_files.modules import modules_of, operations_of, place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.ingest.sources import load
@@ -53,7 +54,7 @@ def test_plain_values_are_read_as_python_reads_them(protocol):
         -7: [],
         8: ["é", [1]],
     }
-    for made in (value, defaultdict(list, value)):
+    for made in (value, defaultdict(list, value), OrderedDict(value)):
         assert read_plain(pickle.dumps(made, protocol)) == value
 
 
@@ -73,7 +74,7 @@ def test_no_code_of_a_pickle_runs(tmp_path, trace):
 @pytest.mark.parametrize("data", [
     b"", b"\x80", b"\x80\x04.", b"\x80\x04]\x94(K\x01", b"\x80\x04h\x05.", b"\x80\x04a.", b"\x80\x04}K\x01s.",
     b"\x80\x05\x96" + struct.pack("<Q", 1 << 62) + b"x.", b"\x80\x04\x8e" + struct.pack("<Q", 1 << 60),
-    b"cos\nsystem\n(S'true'\ntR.", pickle.dumps(OrderedDict(a=1)), pickle.dumps({1: b"bytes"}), pickle.dumps({1: {2}}),
+    b"cos\nsystem\n(S'true'\ntR.", pickle.dumps(Counter(a=1)), pickle.dumps({1: b"bytes"}), pickle.dumps({1: {2}}),
 ])  # fmt: skip
 def test_what_is_no_plain_pickle_is_refused(data):
     with pytest.raises(NotPlain):
@@ -126,6 +127,42 @@ def test_a_missing_file_and_an_empty_folder_are_said(tmp_path, trace):
     assert joined(trace, tmp_path / "empty")[1]
 
 
+def test_files_in_a_folder_are_known_by_how_they_begin(tmp_path, trace):
+    """Whatever they are called, compressed or not; traces and notes beside them are passed over."""
+    folder = tmp_path / "out" / "run_1"
+    folder.mkdir(parents=True)
+    keys = [(GRAPH << 32) | node for node in range(4)]
+    said = pickle.dumps({key: [{"name": f"layer {key & 7}"}] for key in keys})
+    (folder / "marks.gz").write_bytes(gzip.compress(said))  # not a name of such files
+    (folder / "marks.pkl.gz").write_bytes(gzip.compress(said))
+    (folder / "py.json").write_text(json.dumps({str(key): "/a/net.py:7:forward" for key in keys}, indent=1))
+    (folder / "config.json").write_text('{"model": {"layers": 3}}')
+    (folder / "trace.json").write_text('{"traceEvents": []}')
+    (folder / "notes.txt").write_text("notes")
+    after, refused = joined(trace, tmp_path / "out")
+    assert not refused
+    columns = ("said_text_id", "source_text_id")
+    assert [[after.strings[one] for one in after.activities[name].tolist()] for name in columns] == [
+        [f"layer {node}" for node in range(4)], ["net.py:7"] * 4,
+    ]  # fmt: skip
+    (folder / "py.json").unlink()
+    (folder / "marks.pkl.gz").unlink()
+    assert joined(trace, tmp_path / "out")[1] == ["out: holds no file that PyTorch writes beside a trace"]
+
+
+def test_a_folder_may_state_the_rank_of_its_files(tmp_path, trace):
+    """``side/rank_1/marks.pkl`` is of no other rank's recording, though the numbers of its nodes are the same."""
+    mine = replace(trace, processes=trace.processes.assign(rank=0))
+    for rank in (0, 1):
+        folder = tmp_path / "side" / f"rank_{rank}"
+        folder.mkdir(parents=True)
+        said = {(GRAPH << 32) | node: [{"name": f"layer {node} of {rank}"}] for node in range(4)}
+        (folder / "marks.pkl").write_bytes(pickle.dumps(said))
+    after, refused = joined(mine, tmp_path / "side")
+    assert not refused
+    assert after.strings[after.activities["said_text_id"].iloc[3]] == "layer 3 of 0"
+
+
 def test_a_log_without_compiled_graphs_is_said(tmp_path, trace):
     path = tmp_path / "dedicated_log_torch_trace_1.log"
     path.write_text('V0101 00:00:00.000000 1 torch/x.py:1] {"artifact": {"name": "torch_version"}}\n\t{"a": 1}\n')
@@ -149,6 +186,8 @@ def test_kernel_information_gives_source_lines(tmp_path, trace):
     after, refused = joined(trace, path)
     assert not refused
     assert after.compiled_calls[["symbol", "source"]].to_numpy().tolist() == [["triton_poi_fused_add_0", "net.py:4"]]
+    path.write_text('{"triton_poi_fused_add_0:1": {"stack_traces": 5}}')
+    assert "INDUCTOR_PROVENANCE" in joined(trace, path)[1][0]
 
 
 def test_annotations_are_regions_below_their_phase():
@@ -231,6 +270,108 @@ def test_guards_say_whose_code_a_line_is_and_which_modules_have_no_weights():
     assert said.classes["blocks.0.act"] == "torch.nn.modules.activation.ReLU"
     found = {name: one.module for name, one in operations_of(GUARDED, said).items()}
     assert found == {"square": "blocks.0.norm", "scaled": "blocks.0.norm", "relu": "blocks.0.act", "last": ""}
+
+
+def guard(path, rest, code, place, kind="", number=7):
+    """A line of guards as torch writes it."""
+    modules = "".join(f"._modules['{name}']" for name in path.split(".") if name)
+    what = (
+        f"___check_type_id(L['self']{modules}, {number}), type=<class '{kind}'>"
+        if kind
+        else f"L['self']{modules}{rest}"
+    )
+    return f"| +- TYPE_MATCH: {what}  # {code}  # {place} in forward"
+
+
+def weight(path, kind="parameters", name="weight"):
+    return "l_self_" + "".join(f"modules_{one}_" for one in path.split(".") if one) + f"{kind}_{name}_"
+
+
+def graph_of(*lines):
+    """Places (``file.py:3``) and operations, as text of a graph."""
+    is_place = re.compile(r"\w+\.py:\d+")
+    rows = [f"# File: /a/{one} in forward, code: x" if is_place.fullmatch(one) else one for one in lines]
+    return "\n".join(f"    {row}" for row in rows)
+
+
+def found_in(graph, *guards):
+    return {name: one.module for name, one in operations_of(graph, modules_of("\n".join(guards))).items()}
+
+
+def test_equal_modules_in_a_row_begin_and_end_alike():
+    """Each block: ``return x + self.scale * self.up(x)``, or ``return self.scale * self.up(x * 2)``, in one line."""
+    guards = [guard(f"body.{k}", "._parameters", "return x", "a/net.py:14") for k in range(2)]
+    guards += [guard(f"body.{k}.up", "", "return x", "a/net.py:14", "torch.nn.modules.linear.Linear") for k in range(2)]
+
+    def rows(begin, end):
+        for k in range(2):
+            yield from [f'b{k}: "f32[4]" = x * 2'] * begin
+            yield f'u{k}: "f32[4]" = linear(x, {weight(f"body.{k}.up")})'
+            yield f'm{k}: "f32[4]" = {weight(f"body.{k}", name="scale")} * u{k}'
+            yield from [f'e{k}: "f32[4]" = x + m{k}'] * end
+
+    for begin, end in ((0, 1), (1, 0), (1, 1)):
+        found = found_in(graph_of("net.py:14", *rows(begin, end)), *guards)
+        assert {name: module for name, module in found.items() if name[0] != "u"} == {
+            f"{name}{k}": f"body.{k}" for k in range(2) for name in "b" * begin + "m" + "e" * end
+        }
+
+
+def test_a_module_of_torch_is_known_by_the_function_that_its_code_calls():
+    guards = (
+        guard("", "._modules", "return self.act(self.up(x))", "a/net.py:3"),
+        guard("act", "", "return self.act(self.up(x))", "a/net.py:3", "torch.nn.modules.activation.ReLU6"),
+        guard("act", ".inplace == False", "return F.hardtanh(input, self.min_val)", "nn/modules/activation.py:294"),
+    )
+    graph = graph_of(
+        "net.py:3", f'a: "f32[4]" = linear(x, {weight("up")})', 'b: "f32[4]" = functional.hardtanh(a, 0.0)'
+    )
+    assert found_in(graph, *guards) == {"a": "up", "b": "act"}
+
+
+def test_torchs_own_code_calls_the_modules_of_a_class_above_a_list():
+    """``class Block(nn.Sequential)`` without code of its own: what it holds is called where it is called."""
+    guards = (
+        guard("block", "", "x = self.block(x)", "a/net.py:3", "net.Block"),
+        guard("block.0", "", "input = module(input)", "nn/modules/container.py:253", "torch.nn.modules.linear.Linear"),
+        guard(
+            "block.1", "", "input = module(input)", "nn/modules/container.py:253", "torch.nn.modules.activation.SiLU"
+        ),
+    )
+    graph = graph_of("net.py:3", f'a: "f32[4]" = linear(x, {weight("block.0")})', 'b: "f32[4]" = functional.silu(a)')
+    assert found_in(graph, *guards) == {"a": "block.0", "b": "block.1"}
+
+
+def test_an_operation_with_weights_of_several_modules_is_of_the_one_around_them():
+    graph = graph_of("net.py:3", f'a: "f32[4]" = torch._layer(x, {weight("layers.1.attn")}, {weight("layers.1.norm")})')
+    assert found_in(graph) == {"a": "layers.1"}
+
+
+def test_weights_that_are_handed_down_or_shared_do_not_say_whose_code_it_is():
+    linear, call = "torch.nn.modules.linear.Linear", "x = self.layer(x, self.cos)"
+    guards = (
+        guard("", "._buffers", call, "a/net.py:50"),
+        guard("embed", "", "self.embed(x)", "a/net.py:49", "torch.nn.modules.sparse.Embedding"),
+        guard("attn", "", call, "a/net.py:50", "net.Attention"),
+        guard("attn.q", "", "q = self.q(x)", "a/net.py:20", linear),
+        guard("attn.o", "", "return self.o(q)", "a/net.py:23", linear),
+        guard("head", "", "return self.head(x)", "a/net.py:51", linear),
+    )
+    graph = graph_of(
+        "net.py:49", f'a: "f32[4]" = functional.embedding(x, {weight("embed")})',
+        "net.py:20", f'q: "f32[4]" = linear(a, {weight("attn.q")})',
+        "net.py:21", f'c: "f32[4]" = q * {weight("", "buffers", "cos")}',
+        "net.py:23", f'o: "f32[4]" = linear(c, {weight("attn.o")})',
+        "net.py:51", f'h: "f32[4]" = linear(o, {weight("embed")})',
+    )  # fmt: skip
+    assert found_in(graph, *guards) == {"a": "embed", "q": "attn.q", "c": "attn", "o": "attn.o", "h": "head"}
+
+
+def test_a_table_that_is_handed_down_says_nothing_of_a_call_in_a_graph_of_gradients():
+    code = "".join(f"# [Provenance debug handles] k:{n}\n  k(primals_{n}, buf{n})\n" for n in (1, 2, 3))
+    inputs = ["L_self_buffers_cos_", "L_self_modules_layers_modules_0_modules_q_parameters_weight_",
+              "L_self_modules_norm_buffers_mean_"]  # fmt: skip
+    assert _weights_of_calls(code, inputs) == {"k:1": [], "k:2": ["layers.0.q"], "k:3": ["norm"]}
 
 
 def test_much_text_is_refused_without_being_held(tmp_path, trace, monkeypatch):

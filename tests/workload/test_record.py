@@ -59,6 +59,8 @@ def test_a_training_loop_is_recorded_and_compared_with_its_last_recording(progra
     assert "Since xsp-recordings/train.1.xsp.sqlite" in second.stdout
 
 
+# The same graph and the same record of it, with less of g++: no vector types, not optimised.
+QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "AOT_INDUCTOR_DEBUG_COMPILE": "1"}
 COMPILED = """
     import torch, torch.cuda._graph_annotations as graphs
     from torch import nn
@@ -78,7 +80,7 @@ COMPILED = """
 def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path):
     """Its own hooks must not break the graph; equal blocks are told apart; annotations of graphs are written, too."""
     (tmp_path / "net.py").write_text(textwrap.dedent(COMPILED))
-    done = xsp("record", "--steps", "3", "--", sys.executable, "net.py", cwd=tmp_path)
+    done = xsp("record", "--steps", "3", "--", sys.executable, "net.py", cwd=tmp_path, env=QUICK)
     assert done.returncode == 0, done.stderr
     beside = tmp_path / "xsp-recordings/net.1.recording"
     assert list((beside / "trace_torch_trace").glob("dedicated_log_torch_trace_*.log"))
@@ -172,7 +174,7 @@ BLOCK = """
 def test_a_block_of_a_program_is_recorded_with_what_the_compiler_made(tmp_path):
     (tmp_path / "net.py").write_text(textwrap.dedent(BLOCK))
     root = str(Path(__file__).parents[2])
-    done = subprocess.run([sys.executable, "net.py"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": root},
+    done = subprocess.run([sys.executable, "net.py"], cwd=tmp_path, env={**os.environ, **QUICK, "PYTHONPATH": root},
                           capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     analysis = analyze([tmp_path / "out/run.pt.trace.json.gz"])  # the log is found beside it

@@ -17,14 +17,16 @@ from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
 ALARM_RATE = 0.002  # of a history without change, over all measures together
 STEP, DRIFT = "step", "drift"
 LEAST_SIDE = 2  # captures on each side of a step: one alone may be an outlier
-LEAST_SHUFFLED = 20
+LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
 _SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
 _MOST_ALIKE = 0.95
+_OUTLIER, _OF_NORMAL = 6.0, 0.6745  # standard deviations; median distance of normal noise in them
 _CLEAR = 8.0  # t of a step that noise which wanders does not reach
 _DEEPEST = 24
+_TOGETHER = 7  # captures in a row that stay neighbours where noise wanders
 _ROWS = 50  # shuffles at a time: what lies in memory
 
 FloatArray = npt.NDArray[np.float64]
@@ -81,9 +83,14 @@ def _search(
     count = len(values)
     if count < 2 * LEAST_SIDE or depth > _DEEPEST:
         return []
-    wander = _wander(values, floor)
-    seen = _scores(values, wander, floor, least)
-    shown = seen.best > _critical(values, wander, floor, least, shares, seen)
+    measured, (clipped, reach) = values, _without_outliers(values, floor)
+    for values, asked in ((measured, least), (clipped, np.minimum(least, reach))):
+        wander = _wander(values, floor)
+        seen = _scores(values, wander, floor, asked)
+        shown = seen.best > _critical(values, wander, floor, asked, shares, seen)
+        shown &= np.ptp(_changed(measured, seen), axis=0) >= least
+        if shown.any() or count < LEAST_SHUFFLED:
+            break
     if not shown.any():
         return []
     strongest = int(np.where(shown, seen.best, 0).argmax())
@@ -103,6 +110,13 @@ def _search(
     parts = (_search(part, start, floor, least, shares, depth + 1)
              for part, start in ((values[:place], offset), (values[place:], offset + place)))  # fmt: skip
     return [step, *(one for part in parts for one in part)]
+
+
+def _without_outliers(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """No value farther from its measure's median than the second result: one that is counts as one that is so far."""
+    usual = np.median(values, axis=0)
+    reach = _OUTLIER * np.hypot(np.median(np.abs(values - usual), axis=0) / _OF_NORMAL, floor)
+    return np.clip(values, usual - reach, usual + reach), reach
 
 
 def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
@@ -218,14 +232,21 @@ def _critical(
     highest: list[FloatArray] = []
     for shuffles in _SHUFFLES:
         for _ in range(0, shuffles, _ROWS):
-            order = random.permuted(np.tile(np.arange(count), (_ROWS, 1)), axis=1)
+            order = _shuffled(random, count, _TOGETHER if more.any() else 1)
             drawn = _wandering(added[order], more)
             found = _wander(drawn, floor) if more.any() else wander
             highest.append(_scores(drawn, found, floor, least).best.max(axis=-1))
         exceeded = (np.concatenate(highest) >= seen.best.max()).mean()
         if exceeded > _HOPELESS:
             return np.full(len(shares), np.inf)
-    return np.full(len(shares), np.quantile(np.concatenate(highest), 1 - ALARM_RATE))
+    return np.full(len(shares), np.quantile(np.concatenate(highest), 1 - ALARM_RATE / 2))
+
+
+def _shuffled(random: np.random.Generator, count: int, together: int) -> IntArray:
+    """Orders of the captures (`_ROWS`, captures), of which so many stay neighbours."""
+    block = (np.arange(count) + random.integers(together, size=(_ROWS, 1))) // together
+    key = random.random((_ROWS, count // together + 2))
+    return np.argsort(np.take_along_axis(key, block, axis=1), axis=1, kind="stable")
 
 
 # -- one measure --------------------------------------------------------------------------------------------
@@ -296,11 +317,25 @@ def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: in
     """
     sides = values[start:place], values[place:end]
     before, after = (side.mean(axis=0) for side in sides)
-    freedom = max(end - start - 2, 1)
-    squares = sum(((side - side.mean(axis=0)) ** 2).sum(axis=0) for side in sides)
-    error = np.sqrt((squares / freedom + floor**2) * (1 / len(sides[0]) + 1 / len(sides[1])))
-    half = float(t_quantiles(freedom, CONFIDENCE)) * error
+    rest = np.concatenate([side - side.mean(axis=0) for side in sides])
+    alike = _alike_in_a_row(rest)
+    variance = (rest**2).sum(axis=0) / max(end - start - 2, 1) * alike
+    error = np.sqrt((variance + floor**2) * (1 / len(sides[0]) + 1 / len(sides[1])))
+    half = t_quantiles(np.maximum((end - start) / alike - 2, 1), CONFIDENCE) * error
     return np.stack((before, after, after - before - half, after - before + half))
+
+
+def _alike_in_a_row(rest: FloatArray) -> FloatArray:
+    """How many captures tell as much as one independent one, per measure: 1 + twice the sum of the correlations with
+    later captures up to the first that is none (Geyer 1992). ``rest``: less the means of two sides."""
+    count = len(rest)
+    if count < LEAST_SHUFFLED:
+        return np.ones(rest.shape[1])
+    power = np.maximum((rest**2).sum(axis=0), np.finfo(float).tiny)
+    later = range(1, count // 3)
+    alike = np.array([(rest[k:] * rest[:-k]).sum(axis=0) for k in later]) / power + 2 / count  # what the means took
+    weight = 1 - np.array(later)[:, None] / count
+    return 1 + 2 * (np.where(np.cumprod(alike > 0, axis=0), alike, 0.0) * weight).sum(axis=0)
 
 
 def drift_sizes(values: FloatArray, floor: FloatArray) -> FloatArray:

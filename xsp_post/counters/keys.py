@@ -7,12 +7,12 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.counters import PATH_SEPARATOR
+from xsp_post.model.kinds import GEOMETRY
 from xsp_post.names import parse_names
 
 _CAST = re.compile(r"\((?:unsigned |signed )?(?:int|bool|char|short|long|long long|unsigned)\)(?=[-\d])")
 _SUFFIX = re.compile(r"(?<=\d)(?:ull|ul|ll|u|l)\b", re.IGNORECASE)
 _WARMUP = re.compile(r"^warmup:")
-_KEYS = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 
 @dataclass
@@ -45,7 +45,7 @@ def sides(kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame) -> 
     shapes = codes
     if (kernels["grid_x"] > 0).any() and (actions["grid_x"] > 0).any():
         keys = [
-            pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in _KEYS)])
+            pd.MultiIndex.from_arrays([code, *(frame[key].to_numpy().astype(np.int64) for key in GEOMETRY)])
             for code, frame in zip(codes, (kernels, actions))
         ]
         shapes = _common(*(key.to_flat_index().to_numpy() for key in keys))

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import on_disk
 from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 
 NO_TEXT = -1
@@ -134,7 +133,7 @@ _SMALL = 1 << 30  # whose differences, too, fit into int32
 def compact(frame: pd.DataFrame) -> pd.DataFrame:
     """The same frame in less memory: a column of one value is that value, read as many times (it cannot be written
     to), and correlation ids are int32 where they fit."""
-    columns = {name: on_disk.moved(_compact(str(name), column.to_numpy())) for name, column in frame.items()}
+    columns = {name: _compact(str(name), column.to_numpy()) for name, column in frame.items()}
     return pd.DataFrame(columns, copy=False)
 
 

@@ -152,14 +152,14 @@ class _Limited(io.RawIOBase):
 
 def head(path: Path, characters: int = 1 << 16) -> str:
     """The first characters of a plain or gzipped text file, as far as they can be read."""
+    return head_bytes(path, characters).decode("utf-8", "replace").removeprefix("\ufeff")
+
+
+def head_bytes(path: Path, count: int) -> bytes:
+    """The same of any file, as bytes."""
     try:
         with path.open("rb") as raw:
-            start = raw.read(characters)
-    except OSError:
-        return ""
-    if start.startswith(GZIP_MAGIC):
-        try:
-            start = zlib.decompressobj(31).decompress(start, characters)
-        except zlib.error:
-            return ""
-    return start.decode("utf-8", "replace").removeprefix("\ufeff")
+            start = raw.read(count)
+        return zlib.decompressobj(31).decompress(start, count) if start.startswith(GZIP_MAGIC) else start
+    except (OSError, zlib.error):
+        return b""

@@ -200,7 +200,7 @@ class Collector:
             frame[column] = _numbers(args, key, 0)
         ran_on = _numbers(args, "original_stream")  # where the work was moved to a lane to look at
         frame["stream_id"] = np.where(ran_on >= 0, ran_on, frame["stream_id"])
-        told = self._add_texts(frame, args, (of_event, names))
+        told = self._add_texts(frame, args)
         if is_kernel:
             told |= {row: _message(args[row]) for row, one in enumerate(args) if one.collective}
             self._add_messages(frame, told)
@@ -216,14 +216,13 @@ class Collector:
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep("activities", frame)
 
-    def _add_texts(self, frame: Columns, args: list[Any], kernels: Names) -> dict[int, dict[str, Any]]:
-        """What the program named kernels of its graphs by, and the source line of compiled ones; by row, what it said
-        of collectives there."""
+    def _add_texts(self, frame: Columns, args: list[Any]) -> dict[int, dict[str, Any]]:
+        """What the program named kernels of its graphs by, and their source lines; by row, what it said of
+        collectives there."""
         in_graph = np.flatnonzero(frame["graph_node_id"] > 0).tolist()
-        compiled = np.flatnonzero(_begins_with(("triton_", "cpp_fused"), *kernels)).tolist()
         entries = {row: said_entries(_said(args[row])) for row in in_graph}
         said = {row: said_text(of_row) for row, of_row in entries.items()}
-        places = {row: innermost_place(args[row].stack) for row in compiled if args[row].stack}
+        places = {row: innermost_place(one.stack) for row, one in enumerate(args) if one.stack}
         for column, texts in (("said_text_id", said), ("source_text_id", places)):
             if any(texts.values()):
                 frame[column] = np.full(len(args), -1)

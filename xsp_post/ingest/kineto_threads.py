@@ -10,6 +10,7 @@ import pandas as pd
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.nsys_waits import kinds_of, launch_of, of_launch
+from xsp_post.ingest.tables import NONE_32
 from xsp_post.model.trace import FRAME_DTYPES, OVERHEAD_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
 
 Labels = dict[tuple[str, int, int], str]
@@ -88,7 +89,6 @@ _KINDS = {
     "Context Sync": SyncKind.DEVICE,
 }
 # 0xFFFFFFFF: none
-_NONE_32 = 0xFFFFFFFF
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 _FOLDERS = re.compile(r"^(?:[A-Za-z]:)?[\\/].*[\\/](?=[^\\/]+\(\d+\))")
 
@@ -108,7 +108,7 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
         "thread_index": of_launch(launches, "thread_index", launch), "launch_id": launch, "name_id": name,
         "kind": np.where(launch >= 0, kinds_of(name, texts), said), "device_id": events["device_id"].to_numpy(),
         "context_id": events["context_id"].to_numpy(),
-        "stream_id": np.where((stream == _NONE_32) | (stream > np.iinfo(np.int32).max), -1, stream),
+        "stream_id": np.where((stream == NONE_32) | (stream > np.iinfo(np.int32).max), -1, stream),
         "event_id": events["event_id"].to_numpy(), "event_sync_id": np.full(len(events), -1),
         "event_record_correlation_id": events["event_record_correlation_id"].to_numpy(),
         "start_ns": events["start_ns"].to_numpy(), "end_ns": events["end_ns"].to_numpy(),

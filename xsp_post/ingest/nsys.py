@@ -31,6 +31,7 @@ from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
 from xsp_post.ingest.unmatched_launches import unmatched_launches
+from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace
 
@@ -45,7 +46,6 @@ _DEVICE_TABLES = {
 _NVPROF_TABLES = {"StringTable", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"}
 _EXPORT_KEYS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _PARTIAL_KEYS = ("EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT", "EXPORT_PARAM_TIME_SHIFT")
-_MODULE_LOADING_TYPES = (2, 6, 7)  # driver JIT, runtime-triggered module loading, lazy function loading
 _LONGEST_VERSION = 100  # characters
 _MODULE_LOADING_CALLS = ("cuLibraryLoad", "cuModuleLoad")
 
@@ -269,7 +269,7 @@ class _Reader:
     def _module_loading(self, overhead: pa.Table, launches: pd.DataFrame) -> None:
         """When code was loaded: as the profiler's overhead says, else (not every export has it) by the calls."""
         kinds = numbers(overhead, "overhead_type")
-        loading = np.isin(kinds, _MODULE_LOADING_TYPES)
+        loading = np.isin(kinds, LOADING_TYPES)
         self.module_loading_ns = numbers(overhead, "start_ns")[loading]
         if loading.any():
             start, end = numbers(overhead, "start_ns")[loading], numbers(overhead, "end_ns")[loading]

@@ -8,10 +8,9 @@ from xsp_post.arrays.repeats import numbered
 from xsp_post.ingest.nsys_requests import NO_MEMORY_KIND, launch_detail
 from xsp_post.ingest.nsys_strings import Interner, numbers
 from xsp_post.ingest.nsys_threads import Numbering
-from xsp_post.ingest.tables import NULL
+from xsp_post.ingest.tables import NONE_32, NULL
 from xsp_post.model.trace import ActivityKind, memory_kinds
 
-_NONE_32 = 0xFFFFFFFF
 _COPY_KINDS = {
     0: "[CUDA memcpy]", 1: "[CUDA memcpy Host-to-Device]", 2: "[CUDA memcpy Device-to-Host]",
     3: "[CUDA memcpy Host-to-Array]", 4: "[CUDA memcpy Array-to-Host]", 5: "[CUDA memcpy Array-to-Array]",
@@ -107,5 +106,5 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
 
 def no_sentinel(values: np.ndarray) -> np.ndarray:
     """Numbers of graph nodes; 0 where there is none."""
-    is_none = (values == _NONE_32) | (values == NULL)
+    is_none = (values == NONE_32) | (values == NULL)
     return np.where(is_none, 0, values) if is_none.any() else values

@@ -39,7 +39,7 @@ def _is_one_value(parts: list[pa.Array]) -> bool:
 
 def interner(table: pa.Table) -> Interner:
     ids = numbers(table, "id")
-    values = table.column("value").combine_chunks() if table.num_rows else pa.array([], pa.binary())
+    values = table.column("value").cast(pa.binary()).combine_chunks() if table.num_rows else pa.array([], pa.binary())
     if isinstance(values, pa.ChunkedArray):
         values = values.chunk(0) if values.num_chunks else pa.array([], pa.binary())
     if len(ids) > 1 and not (ids[1:] > ids[:-1]).all():

@@ -11,10 +11,9 @@ import pyarrow as pa
 from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
-from xsp_post.ingest.tables import NULL
+from xsp_post.ingest.tables import NONE_32, NULL
 from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
 
-_NONE_32 = 0xFFFFFFFF
 # What the call's name says, first match wins.
 _KINDS = (
     ("StreamWaitEvent", SyncKind.STREAM_WAIT_EVENT),
@@ -88,4 +87,4 @@ def of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.nda
 
 def _no_sentinel(values: np.ndarray) -> np.ndarray:
     """``none`` (0xFFFFFFFF, NULL) as −1."""
-    return np.where((values == _NONE_32) | (values == NULL), -1, values)
+    return np.where((values == NONE_32) | (values == NULL), -1, values)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from xsp_post.base import on_disk
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import files, sqlite_pages
@@ -153,7 +154,7 @@ class SqliteTables:
     def read_ahead(self, requests: Sequence[Request]) -> None:
         """Begin to read now; the next `read` of the same requests takes the result. For work that can be done
         meanwhile (importing half the program takes as long as reading half a million rows)."""
-        pool = ThreadPoolExecutor(1)
+        pool = ThreadPoolExecutor(1, initializer=on_disk.use)
         self._ahead = list(requests), pool.submit(self._read_now, list(requests))
         pool.shutdown(wait=False)
 

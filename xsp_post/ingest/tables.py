@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding
 
+NONE_32 = 0xFFFFFFFF  # stands for none in columns of 32 bits
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 
 

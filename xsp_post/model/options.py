@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 # Groups of choices: a command takes whole groups.
 TREE = "tree"  # changes the tree, and so everything after it
 ROOFS = "roofs"  # changes only the analyses of a finished tree
+MEMORY = "memory"  # changes no answer
 PART = "part"  # shows a part of what was recorded: one execution, or a time
 
 # Words of --executions, and the rule that each selects.
@@ -64,6 +65,7 @@ class Options:
     step: str = _choice("", ROOFS)  # requests x context of steps to predict
     roof: str = _choice("pipe", ROOFS)
     peaks: Mapping[str, Peaks] = _choice({}, ROOFS, value_type=Path)  # by GPU name: hardware.gpus.load_overrides
+    memory: str = _choice("", MEMORY)  # `base.limits.want_memory`
     iteration: int | None = _choice(None, PART, value_type=int)
     begin_ns: int | None = _choice(None, PART, flag="--from", value_type=str)
     end_ns: int | None = _choice(None, PART, flag="--until", value_type=str)

@@ -15,6 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
+from xsp_post.model.kinds import ActivityKind as ActivityKind
 from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 
 
@@ -25,13 +26,6 @@ class SpanKind(IntEnum):
     OPERATOR = 3  # a framework operator (Kineto cpu_op, Jaeger framework span)
     MODULE = 4  # a framework module frame (Kineto nn.Module)
     ANNOTATION = 5  # Kineto user annotation
-
-
-class ActivityKind(IntEnum):
-    KERNEL = 0
-    MEMCPY = 1
-    MEMSET = 2
-    GRAPH = 3  # an opaque graph launch: its kernels were not recorded
 
 
 class MemoryKind(IntEnum):

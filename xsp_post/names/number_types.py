@@ -46,5 +46,6 @@ def runs_on_tensor_cores(kernel_name: str) -> bool | None:
 
 
 def without_tensor_cores(names: Sequence[str]) -> np.ndarray:
-    """Which names say that their products run on ordinary arithmetic units; shapes (n,) → bool (n,)."""
-    return np.array([runs_on_tensor_cores(name) is False for name in names], bool)
+    """Which names say that their products run on ordinary arithmetic units and are not of double precision, which no
+    faster type replaces; shapes (n,) → bool (n,)."""
+    return np.array([runs_on_tensor_cores(name) is False and operand_kind(name) != "fp64" for name in names], bool)

@@ -7,6 +7,7 @@ program is refused by a finding, and nothing of it is used.
 
 import json
 import os
+import re
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -19,7 +20,7 @@ from xsp_post.arrays.texts import with_more
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.ingest import collective_messages
-from xsp_post.ingest.json_text import head, open_text, value_of
+from xsp_post.ingest.json_text import head, head_bytes, open_bytes, open_text, value_of
 from xsp_post.ingest.side_files import inductor
 from xsp_post.ingest.side_files.modules import place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
@@ -30,7 +31,10 @@ from xsp_post.names.file_names import stated_rank
 _MOST_PICKLED, _MOST_TEXT, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 128 << 20, 1_000, 500
 # A file whose graphs ran must know their nodes: of those that it names so many must have run.
 _LEAST_SHARE = 0.9
-_NAMES = ("*annotation*.pkl", "*stacks*.json.gz", "dedicated_log_torch_trace_*.log*", "kernel_information.json")
+# Named so, a file beside the capture is looked at; in a folder that is given, each that begins as a side file does.
+_NAMES = ("*annotation*.pkl*", "*stacks*.json*", "dedicated_log_torch_trace_*.log*", "kernel_information.json*")
+_SUFFIXES = re.compile(r"\.(?:pkl|pickle|json|log|txt)(?:\.gz)?$")
+_JSON = re.compile(r'\s*\{\s*"(?:\d+"\s*:\s*"|[^"]+"\s*:\s*\{\s*"(?:stack_traces|p(?:re|ost)_grad_nodes)")')
 _REGION_KEYS = ("name", "str", "annotation", "module", "module_fqn")
 
 
@@ -42,8 +46,10 @@ def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trac
     """The trace with what side files say: those ``given`` (files or folders), and those beside ``source``, the
     capture's path, that are named after it."""
     ranks = set(trace.processes["rank"].tolist()) - {-1}
-    for path in [*(file for one in given for file in _files(one)), *_beside(source)]:
-        rank = stated_rank(path.name)
+    found = [(file, one.parent) for one in given for file in _files(one)]
+    for path, root in [*found, *((file, file.parent) for file in _beside(source))]:
+        names = reversed(path.relative_to(root).parts)  # the file's, the folders' around it
+        rank = next((one for one in map(stated_rank, names) if one >= 0), -1)
         if rank >= 0 and ranks and rank not in ranks:
             continue  # another rank's
         try:
@@ -59,8 +65,17 @@ def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trac
 def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
-    found = sorted({file for pattern in _NAMES for file in path.rglob(pattern) if file.is_file()})
-    return found[:_MOST_FILES] or [path]
+    files = sorted(file for file in path.rglob("*") if _SUFFIXES.search(file.name) and file.is_file())
+    return [file for file in files[:_MOST_FILES] if _is_side_file(file)] or [path]
+
+
+def _is_side_file(path: Path) -> bool:
+    start = head(path, 4096)
+    return _is_pickle(path) or inductor.is_log(start) or _JSON.match(start) is not None
+
+
+def _is_pickle(path: Path) -> bool:
+    return head_bytes(path, 64)[:1] == b"\x80" or path.name.removesuffix(".gz").endswith((".pkl", ".pickle"))
 
 
 def _beside(source: Path) -> list[Path]:
@@ -84,17 +99,16 @@ def _beside(source: Path) -> list[Path]:
 
 def _joined(trace: Trace, path: Path, rank: int) -> Trace:
     """Raises `_Refused`, `NotPlain`, `CaptureError` with the reason why nothing of the file is used."""
-    start = head(path, 4096)
-    with path.open("rb") as raw:
-        is_pickle = raw.read(1) == b"\x80" or path.suffix in (".pkl", ".pickle")
-    if is_pickle:
+    if path.is_dir():
+        raise _Refused("holds no file that PyTorch writes beside a trace")
+    if _is_pickle(path):
         said = _annotations(path)
         told = {
             key: collective_messages.message_text(one) for key, entries in said.items() if (one := message(entries))
         }
         named = {key: text for key, entries in said.items() if (text := said_text(entries))}
         return _with_texts(trace, path, {"said_text_id": named, "message_text_id": told}, rank)
-    if inductor.is_log(start):
+    if inductor.is_log(head(path, 4096)):
         return _with_calls(trace, path, inductor.read_log(path))
     try:
         with open_text(path) as stream:
@@ -110,9 +124,11 @@ def _joined(trace: Trace, path: Path, rank: int) -> Trace:
 
 
 def _annotations(path: Path) -> dict[int, list[dict[str, Any]]]:
-    if path.stat().st_size > _MOST_PICKLED:
+    with open_bytes(path) as stream:
+        data = stream.read(_MOST_PICKLED + 1)
+    if len(data) > _MOST_PICKLED:
         raise _Refused(f"is larger than {_MOST_PICKLED >> 20} MiB")
-    value = read_plain(path.read_bytes())
+    value = read_plain(data)
     if not isinstance(value, dict) or not all(type(key) is int for key in value):
         raise _Refused("holds no annotations by the number of a graph node")
     return {key: said_entries(entries) for key, entries in value.items()}
@@ -191,7 +207,7 @@ def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank
 
 
 def _with_calls(trace: Trace, path: Path, graphs: list[list[inductor.Call]]) -> Trace:
-    if not graphs:
+    if not any(graphs):
         raise _Refused("holds no kernels of a compiled graph; was INDUCTOR_PROVENANCE=1 set?")
     first = int(trace.compiled_calls["graph"].max()) + 1 if len(trace.compiled_calls) else 0
     numbered = [(first + k, n, call) for k, graph in enumerate(graphs) for n, call in enumerate(graph)]

@@ -93,6 +93,9 @@ def read_log(path: Path) -> list[list[Call]]:
             entry.mappings = _decoded(payload)
         else:
             entry.compiled.append((entry.code, entry.mappings, _decoded(payload)))
+    for entry in entries.values():
+        if entry.mappings and not entry.compiled:  # no stacks were written
+            entry.compiled.append((entry.code, entry.mappings, {}))
     return [calls for entry in entries.values() for calls in _graphs(entry) if calls]
 
 
@@ -209,6 +212,10 @@ def _weights_of_calls(code: str, inputs: list[str]) -> dict[str, list[str]]:
         elif text.startswith("return (buf") or text.startswith("return (None") or text.startswith("return (reint"):
             returned = [one[1] for one in _RETURNED.finditer(text[len("return (") :]) if one[0]]
     of_input = [module_of_weight(name) for name in inputs]
+    known = {module for module in of_input if module}
+    for number, (name, module) in enumerate(zip(inputs, of_input)):
+        if "_buffers_" in name and any(it.startswith(f"{module}." if module else "") for it in known - {module}):
+            of_input[number] = None  # a table that is handed down to inner modules
     found: dict[str, list[str]] = {}
     for key, names in used.items():
         read = (re.fullmatch(r"primals_(\d+)|arg(\d+)_1", name) for name in names)

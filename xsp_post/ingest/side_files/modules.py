@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 _PLACE = re.compile(r"# File: (.+?):(\d+) in [^,]*(?:, code: (.*))?")
 _OPERATION = re.compile(r'^\s*(\w+)(?:: "[^"]*")? = ([^;]*)')
 _FUNCTION = re.compile(r"(\w+)\(")
+_CALLED = re.compile(r"\b(?:F|torch)\.(\w+)\(")
 _INPUT = re.compile(r"[lLgG]_\w+\s*")
 _WEIGHT = re.compile(r"\b[lLgG]_\w+_(?:parameters|buffers)_")
 _GUARDED = re.compile(r"\b([LG])\['\w+'\]((?:\._modules\['[^']+'\])*)")
@@ -35,11 +36,13 @@ class Operation:
 
 @dataclass
 class Modules:
-    """By path of a module: its class, the line that calls it first, and lines of its own code."""
+    """By path of a module: its class, the line that calls it first, lines of its own code, and functions of torch that
+    torch's own code of it calls."""
 
     classes: dict[str, str] = field(default_factory=dict)
     called: dict[str, str] = field(default_factory=dict)
     lines: dict[str, set[str]] = field(default_factory=dict)
+    functions: dict[str, set[str]] = field(default_factory=dict)
 
 
 def place_text(file: str, line: str) -> str:
@@ -49,9 +52,11 @@ def place_text(file: str, line: str) -> str:
 
 
 def module_of_weight(name: str) -> str | None:
-    """``l_self_modules_layers_modules_1_modules_up_parameters_weight_`` → ``layers.1.up``; None: names no weight."""
-    weight = _WEIGHT.search(name)
-    return ".".join(re.split(r"_(?:parameters|buffers)_", weight[0])[0].split("_modules_")[1:]) if weight else None
+    """``l_self_modules_layers_modules_1_modules_up_parameters_weight_`` → ``layers.1.up``; None: names no weight. Of
+    weights of several modules: what lies around all of them."""
+    texts = [re.split(r"_(?:parameters|buffers)_", one)[0] for one in _WEIGHT.findall(name)]
+    paths = [".".join(one.split("_modules_")[1:]) for one in texts]
+    return ".".join(paths[0].split(".")[: min(shared(paths[0], one) for one in paths)]) if paths else None
 
 
 def modules_of(guards: str) -> Modules:
@@ -65,6 +70,9 @@ def modules_of(guards: str) -> Modules:
         path = ".".join(re.findall(r"'([^']+)'", guarded[2]))
         place, rest, kind = place_text(at[1], at[2]), front[guarded.end() :], _CLASS.search(front)
         is_of_user = not at[1].startswith("nn/modules/")
+        if not is_of_user and rest.startswith("."):
+            names = _CALLED.findall(front.rpartition("  # ")[2])
+            found.functions.setdefault(path, set()).update(name.replace("_", "").lower() for name in names)
         if kind and path and rest.startswith(", "):
             found.classes.setdefault(path, kind[1])
             if is_of_user:
@@ -103,24 +111,63 @@ def _fill_modules(operations: list[Operation], modules: Modules) -> None:
         for place in own:
             owners.setdefault(place, []).append(module)
     outer = {place: [one for one in own if not any(_is_inside(one, it) for it in own)] for place, own in owners.items()}
-    leaves = _leaves(modules, {one.module for one in operations if one.has_weight})
+    weighted = {one.module for one in operations if one.has_weight}
+    for one in operations:
+        if one.has_weight and modules.lines:
+            _correct(one, outer.get(one.place, []), weighted, modules)
+    leaves = _leaves(modules, weighted)
     upcoming, after = "", []
     for one in reversed(operations):
         after.append(upcoming)
         upcoming = one.module if one.has_weight else upcoming
-    last = Operation("", "", True)
-    for one, upcoming in zip(operations, reversed(after)):
+    last, begins = Operation("", "", True), _begins(operations)
+    for one, upcoming, is_begin in zip(operations, reversed(after), begins):
         if not one.has_weight:
             near = [*_around(last.module), *_around(upcoming)]
             nearest = min(near, key=lambda module: _distance(one.place, lines.get(module, set())))
-            one.module = (
-                _owner(outer.get(one.place, []), one, last, upcoming, modules) if one.place in outer else nearest
-            )
+            exact = outer.get(one.place, [])
+            side = upcoming if is_begin else last.module
+            around = [it for it in exact if it == side or _is_inside(side, it)] if one.place == last.place else []
+            one.module = _owner(around or exact, one, last, upcoming, modules) if exact else nearest
             like = [leaf for leaf, place in leaves.get(one.module, []) if _is_call(leaf, place, one, modules)]
             if not like:
                 continue
             one.module = min(like, key=lambda leaf: (_numbers(leaf) <= _numbers(last.module), _numbers(leaf)))
         last = one
+
+
+def _correct(one: Operation, exact: list[str], weighted: set[str], modules: Modules) -> None:
+    """What a weight says too much of, in place: a module's own code may use what the modules around it hold, and two
+    modules may share one weight."""
+    kind, place = _class(one.module, modules), one.place
+    is_own = any(place in modules.lines.get(it, ()) for it in _around(one.module))
+    if not is_own and any(_is_inside(it, one.module) for it in weighted):
+        one.has_weight = not all(_is_inside(it, one.module) for it in exact)
+    elif kind and kind != one.function and modules.called.get(one.module, place) != place:
+        sharing = [it for it in modules.classes if modules.called.get(it) == place and it not in weighted]
+        one.module = next((it for it in sharing if _class(it, modules) == one.function), one.module)
+
+
+def _class(module: str, modules: Modules) -> str:
+    return modules.classes.get(module, "").rpartition(".")[2].lower()
+
+
+def _begins(operations: list[Operation]) -> list[bool]:
+    """Which operations without weights come before those of their line that use some: equal modules that follow one
+    another share a line, and as many operations begin each of them as begin the first."""
+    most: dict[str, int] = {}
+    count, place = 0, ""
+    for one in operations:
+        count = 0 if one.place != place else count
+        if one.has_weight:
+            most.setdefault(one.place, count)
+        count, place = 0 if one.has_weight else count + 1, one.place
+    result, left, place = [], 0, ""
+    for one in reversed(operations):
+        left = most.get(one.place, 0) if one.has_weight else left - 1 if one.place == place else -1
+        place = one.place
+        result.append(not one.has_weight and left >= 0)
+    return result[::-1]
 
 
 def _lines_of_weights(operations: list[Operation]) -> dict[str, set[str]]:
@@ -154,7 +201,7 @@ def _leaves(modules: Modules, weighted: set[str]) -> dict[str, list[tuple[str, s
         if not kind.startswith("torch.nn.modules.") or kind.startswith(_CONTAINER) or path in weighted:
             continue
         top = path
-        while modules.classes.get(top.rpartition(".")[0], "").startswith(_CONTAINER):
+        while top not in modules.called and "." in top:  # torch's own code calls it: of a list, or of a class above it
             top = top.rpartition(".")[0]
         found.setdefault(parent(top), []).append((path, modules.called.get(top, "")))
     return found
@@ -163,7 +210,8 @@ def _leaves(modules: Modules, weighted: set[str]) -> dict[str, list[tuple[str, s
 def _is_call(leaf: str, place: str, one: Operation, modules: Modules) -> bool:
     """Whether an operation is what a module of torch's own computes."""
     is_named = re.search(rf"\.{re.escape(leaf.rpartition('.')[2])}\b", one.code) is not None
-    return modules.classes[leaf].rpartition(".")[2].lower() == one.function and (place == one.place or is_named)
+    functions = modules.functions.get(leaf, set()) | {_class(leaf, modules)}
+    return one.function in functions and (place == one.place or is_named)
 
 
 def _numbers(path: str) -> list[int]:

@@ -12,7 +12,10 @@ _PLAIN = (
     "TUPLE2 TUPLE3 SETITEM SETITEMS APPEND APPENDS MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET GLOBAL "
     "STACK_GLOBAL REDUCE "
 )
-_CLASSES = {("collections", "defaultdict"): defaultdict, ("builtins", "list"): list, ("__builtin__", "list"): list}
+_CLASSES = {
+    ("collections", "defaultdict"): defaultdict, ("collections", "OrderedDict"): dict,
+    ("builtins", "list"): list, ("__builtin__", "list"): list,
+}  # fmt: skip
 
 
 class NotPlain(Exception):

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from xsp_post.arrays import on_disk
 from xsp_post.ingest.tables import Request, WantedColumn
 
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
 _MOST_LEVELS = 20
 _CHUNK_BYTES = 2 << 20  # decoded at once: small enough for the processor's cache
+_OFTEN = 4  # a text that is there so often on average stands once
 _PIECE_ROWS = 1 << 16  # of a column of one value
 _MANY = 0x80  # of a byte of a number of several bytes: more follow
 _LONGEST_VALUE = 8
@@ -170,6 +170,7 @@ class _Column:
         self.default: Any = want.default
         self.is_text = isinstance(want.default, bytes)
         self.parts: list[pa.Array] = []
+        self.is_repeated = False
         self.row_count, self.dtype = row_count, np.int32 if want.is_narrow else np.int64
         self.values: np.ndarray | None = None  # while all rows are one value: that value alone
         if not self.is_text:
@@ -184,14 +185,20 @@ class _Column:
                 self.value = values[:1].copy()
             if values[0] == self.value[0] == values[-1] and (values == values[0]).all():
                 return
-            self.values = on_disk.empty(self.row_count, self.dtype)
+            self.values = np.empty(self.row_count, self.dtype)
             self.values[: where.start] = self.value
         self.values[where] = values
+
+    def put_texts(self, part: pa.Array) -> None:
+        """The next rows: each different text once, where they say the same again and again."""
+        if not self.parts and len(part) < self.row_count:
+            self.is_repeated = len(part) >= _OFTEN * len(part.dictionary_encode().dictionary)
+        self.parts.append(part.dictionary_encode() if self.is_repeated else part)
 
     def arrow(self) -> pa.Array | pa.ChunkedArray:
         """The values; one value as a short piece that is there again and again (`nsys_strings.numbers`)."""
         if self.is_text:
-            return pa.chunked_array(self.parts, pa.binary())
+            return pa.chunked_array(self.parts, None if self.is_repeated else pa.binary()).unify_dictionaries()
         if self.values is not None:
             return pa.array(self.values)
         piece = pa.array(np.repeat(self.value.astype(self.dtype), min(self.row_count, _PIECE_ROWS)))
@@ -259,7 +266,7 @@ class _Rows:
             for column in wanted.get(index, ()):
                 place = value_at if not skipped else value_at + skipped
                 if column.is_text:
-                    column.parts.append(self._texts(kind, size, place))
+                    column.put_texts(self._texts(kind, size, place))
                 else:
                     self._integers(kind, place, column, where)
             if len(kind) == 1:
