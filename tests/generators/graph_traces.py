@@ -63,8 +63,12 @@ def block(number: int) -> dict[str, list[str]]:
     return {f"Attention_{number}": ["qkv", "flash", "out"], f"MLP_{number}": ["up", "act", "down"]}
 
 
-def captured(path: Path, sizes: Iterable[int], *, blocks: int = 4, pieces: bool = False, text: bool = True) -> Path:
-    """A capture of the graph of each size: one graph, or one a block (``pieces``)."""
+def captured(
+    path: Path, sizes: Iterable[int], *, blocks: int = 4, pieces: bool = False, text: bool = True, named: bool = True,
+    order: tuple[int, ...] = (0, 1, 2),
+) -> Path:  # fmt: skip
+    """A capture of the graph of each size: one graph, or one a block (``pieces``). Its calls name kernels, or they do
+    not, as in CUDA: then operators are around them. order: of the kernels in each module."""
     made = Recording()
     for size in sizes:
         since = made.at
@@ -77,8 +81,13 @@ def captured(path: Path, sizes: Iterable[int], *, blocks: int = 4, pieces: bool 
             layer = made.at
             for module, kernels in block(number).items():
                 start = made.at
-                for name in kernels:
-                    made.call("hipModuleLaunchKernel", kernel=f"{name}_{'tiny' if size < 8 else 'wide'}")
+                for name in [kernels[one] for one in order]:
+                    said = {"kernel": f"{name}_{'tiny' if size < 8 else 'wide'}"} if named else {}
+                    since_call = made.at
+                    made.call("hipModuleLaunchKernel" if named else "cudaLaunchKernel", **said)
+                    if not named:
+                        made.around("cpu_op", "aten::mm" if name in ("qkv", "out", "up", "down") else f"x::{name}",
+                                    since_call)  # fmt: skip
                 made.around("python_function", f"nn.Module: {module}", start)
             made.around("python_function", f"nn.Module: Block_{number}", layer)
             if pieces:

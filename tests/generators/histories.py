@@ -24,9 +24,12 @@ class History:
     model_errors: float = 0.0  # size of the change in standard errors of one capture, of the model's latency
 
 
-def history(seed: int, captures: int = 50, *, noise: float = 0.01, tails: bool = False, wander: float = 0.0) -> History:
+def history(
+    seed: int, captures: int = 50, *, noise: float = 0.01, tails: bool = False, wander: float = 0.0, spikes: float = 0.0
+) -> History:
     """A history without change. ``noise``: relative standard deviation of a capture; ``tails``: some captures are
-    outliers; ``wander``: correlation of a capture with the one before."""
+    outliers; ``wander``: correlation of a capture with the one before; ``spikes``: share of the captures in which a
+    layer takes up to three times as long."""
     random = np.random.default_rng(seed)
     means = random.uniform(0.2, 1.0, LAYERS)
     means *= 10e6 / means.sum()
@@ -38,6 +41,7 @@ def history(seed: int, captures: int = 50, *, noise: float = 0.01, tails: bool =
     for k in range(1, captures):
         draw[k] = wander * draw[k - 1] + np.sqrt(1 - wander**2) * draw[k]
     layers = means * (1 + noise * 0.9 * draw[:, :1]) * (1 + noise * draw[:, 1:])
+    layers *= np.where(random.random(layers.shape) < spikes, random.uniform(1.2, 3.0, layers.shape), 1.0)
     return _summed(layers)
 
 

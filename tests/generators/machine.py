@@ -47,6 +47,7 @@ class Machine:
     launch_us: float = 4.0
     device: int = 0
     launch_name: str = "cudaLaunchKernel_v7000"
+    program: str = "python3"  # the file that runs
 
     def __post_init__(self) -> None:
         self.ranges: list[dict[str, Any]] = []
@@ -289,7 +290,7 @@ def write(program: Program, path: Path) -> Path:
 def write_nsys(program: Program, path: Path, schema: str = "3.25.0") -> Path:
     builder = ExportBuilder(schema)
     for m in program.machines:
-        builder.process(m.pid)
+        builder.process(m.pid, getattr(m, "program", "python3"))
         builder.gpu(m.device)
         for thread in m.threads.values():
             builder.thread(thread.tid, thread.name)
@@ -304,8 +305,8 @@ def write_nsys(program: Program, path: Path, schema: str = "3.25.0") -> Path:
                 builder.sync(row["name"], row["start"], row["end"], device=m.device)
             else:
                 builder.api(row["name"], row["start"], row["end"], correlation=row["correlation"])
-        for name, start, end, tid in m.os_calls:
-            builder.thread(tid).os_call(name, start, end)
+        for name, start, end, tid in m.os_calls:  # no name: another thread had the processor
+            builder.thread(tid).os_call(name, start, end) if name else builder.thread(tid).descheduled(start, end)
         for row in m.work:
             where = {"run": (row["start"], row["end"]), "stream": row["stream"], "device": m.device}
             where["correlation"] = row["correlation"]

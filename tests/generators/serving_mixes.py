@@ -82,7 +82,7 @@ def mix(name: str, seed: int = 0, steps: int = 220) -> Mix:
 
 WORDS = {
     "host": ("host_code", "synchronization"), "allocation": ("allocation",), "other kernels": ("other kernels",),
-    "late rank": ("communication",), "late here": ("slower kernels",), "preemption": ("copies",),
+    "late rank": ("communication",), "late here": ("slower kernels",), "preemption": ("preemption",),
     "clock": ("slower kernels",),
 }  # fmt: skip
 
@@ -147,7 +147,8 @@ def _work(h: Thread, requests: Requests, bucket: int, factor: float, cause: str)
         if cause == "allocation":
             h.call("cudaMalloc_v3020", whole * 0.7)
     if cause == "preemption":
-        h.copy(int(whole * 0.8 * 24_000), "DtoH", pageable=False)
+        with h.range("swap_out"):
+            h.copy(int(whole * 0.8 * 24_000), "DtoH", pageable=False)
         h.sync(7)
     slow = factor * (1.7 if cause in ("clock", "slow") else 1.0)
     for _ in range(4):

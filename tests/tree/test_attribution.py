@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from builders import ExportBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 from traces import frame_of_rows, trace_of_rows
 
 from xsp_post.arrays.intervals import nest
+from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind
-from xsp_post.model.tree import Attribution
+from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree.attribution import (
     attribute,
     join_launches,
@@ -187,3 +191,12 @@ def test_opaque_graphs_are_found_by_their_kind():
     kinds = [ActivityKind.KERNEL, ActivityKind.GRAPH, ActivityKind.MEMCPY, ActivityKind.GRAPH]
     trace = trace_of_rows(activities=[{"kind": int(kind)} for kind in kinds])
     assert opaque_graph_launches(trace).tolist() == [1, 3]
+
+
+def test_work_outside_ranges_without_a_launch_and_of_a_graph_have_nodes_of_their_own(tmp_path):
+    export = ExportBuilder().process(100).range("step", 0, 100).kernel("orphan", launch=None, run=(5, 9))
+    export.kernel("outside", launch=(200, 201), run=(210, 213)).graph_launch(launch=(20, 25), run=(30, 60))
+    tree = build_tree(load(export.write(tmp_path / "a.sqlite")).trace, Options(infer=False))
+    kind = tree.nodes["kind"].to_numpy()[tree.activities["node_id"].to_numpy()].tolist()
+    length = (tree.activities["end_ns"] - tree.activities["start_ns"]).tolist()
+    assert dict(zip(kind, length)) == {NodeKind.NO_LAUNCH: 4, NodeKind.UNATTRIBUTED: 3, NodeKind.GRAPH: 30}

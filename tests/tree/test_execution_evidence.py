@@ -5,12 +5,15 @@ from __future__ import annotations
 import random
 import re
 
+import pandas as pd
 import pytest
 from builders import ExportBuilder
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.tree.execution_evidence import _other
 
 TEXTS = ("step {}", "forward", "backward", "model", "layer_{}", "stage", "iteration {}", "aten::mm", "token_{}_x")
 
@@ -142,3 +145,16 @@ def test_what_is_guessed_is_not_the_window_of_the_verdict(tmp_path, passes, is_g
     assert ("(guessed: " in said) == is_guess
     scopes = set(result.frame("device_windows").query("window_ns > 0")["scope"].astype(str))
     assert ("execution" not in scopes) == is_guess
+
+
+def test_the_other_candidate_is_the_one_that_covers_most():
+    others = pd.DataFrame({"coverage_ratio": [0.2, 0.8, 0.5], "name": ["a", "b", "c"], "execution_count": [3, 1200, 5],
+                           "option": ["", "--model-range b", ""]})  # fmt: skip
+    assert _other(others) == "; else `b` ×1,200, 80 %, with --model-range b"
+    assert _other(others.iloc[:0]) == ""
+
+
+def test_a_kernel_at_time_zero_has_a_time(tmp_path):
+    export = ExportBuilder().process(100).range("step", -5, 50).kernel("a", launch=(-3, -2), run=(0, 9))
+    tree = build_tree(load(export.write(tmp_path / "a.sqlite")).trace, Options(model_range="^step$"))
+    assert tree.iterations[["device_offset_ns", "projection_ns"]].to_numpy().tolist() == [[5.0, 9.0]]

@@ -32,6 +32,12 @@ def test_sizes_come_from_the_one_step_around_or_inside(tmp_path):
     assert found["kind"].tolist() == ["decode", "decode"]
 
 
+def test_a_step_of_one_request_says_its_size(tmp_path):
+    ranges = [("step[DECODE bs=1]", 1000, 9000), ("step[DECODE bs=1]", 11000, 19000)]
+    found = iterations(tmp_path, ranges, [(3000, 2000), (13000, 2000)])
+    assert found["batch_size"].tolist() == [1, 1] and set(found["size_source"]) == {"text"}
+
+
 def test_a_step_that_holds_two_executions_gives_its_sizes_to_neither(tmp_path):
     ranges = [("step[EXTEND bs=2 toks=10]", 1000, 30_000)]
     ranges += [(f"iteration {k}", 2000 + k * 10_000, 9000 + k * 10_000) for k in range(2)]

@@ -38,12 +38,13 @@ def counts(analysis) -> dict[str, int]:
     return analysis.frame("findings").set_index("code")["count"].to_dict()
 
 
+@pytest.mark.parametrize("named", [True, False], ids=["named", "nameless"])
 @pytest.mark.parametrize("pieces", [False, True], ids=["whole", "piecewise"])
-def test_every_replay_gets_the_modules_of_its_recording(tmp_path, pieces):
-    twin = captured(tmp_path / "twin.json.gz", [4], pieces=pieces)
+def test_every_replay_gets_the_modules_of_its_recording(tmp_path, pieces, named):
+    twin = captured(tmp_path / "twin.json.gz", [4], pieces=pieces, named=named)
     run = replayed(tmp_path / "run.json.gz", [4, 4, 3], pieces=pieces)
     analysis = analyze([run], Options(layers_from=twin))
-    without_sizes = [[name for name in path if not name.startswith("capture")] for path in modules(analysis)]
+    without_sizes = [[name for name in path if "_" in name and name[0].isupper()] for path in modules(analysis)]
     assert without_sizes == expected() * 3
     layers = analysis.frame("layers")
     assert set(layers["layer_type"].astype(str)) == {"Block"}
@@ -72,7 +73,7 @@ def test_the_bucket_is_chosen_by_kernels_and_by_batch_size(tmp_path):
 
 def test_of_equal_recordings_the_smallest_that_holds_the_batch_is_met():
     known = pd.DataFrame({"segment": np.repeat([0, 1, 2], 2), "bucket": np.repeat([8, 2, 4], 2)})
-    known["name"] = list("ababab")
+    known["name"] = known["call"] = list("ababab")
     run = pd.DataFrame({"replay": np.repeat([7, 8, 9, 11], 2), "size": np.repeat([3, 2, 99, 5], 2)})
     run["name"] = list("abababab")
     assert match(known, run).tolist() == [4, 5, 2, 3, 0, 1, 0, 1]
@@ -80,8 +81,27 @@ def test_of_equal_recordings_the_smallest_that_holds_the_batch_is_met():
 
 def test_pieces_are_met_in_their_order_and_branches_by_their_kernels():
     known = pd.DataFrame({"segment": [0, 0, 1, 1, 2, 2, 3], "name": list("abababc"), "bucket": -1})
+    known["call"] = known["name"]
     run = pd.DataFrame({"replay": [0, 0, 1, 1, 2, 2, 3, 4], "name": list("ababbacx"), "size": -1})
     assert match(known, run).tolist() == [0, 1, 2, 3, 5, 4, 6, -1]
+
+
+def test_as_many_launches_of_other_operators_are_another_program(tmp_path):
+    """A CUDA capture names no kernels: then one operator must have launched those of one name."""
+    twin = captured(tmp_path / "twin.json.gz", [4], pieces=True, named=False)
+    other = captured(tmp_path / "other.json.gz", [4], blocks=6, named=False, order=(1, 0))
+    run = replayed(tmp_path / "run.json.gz", [4, 3])
+    for path in (twin, other):  # pieces of 6 launches for a graph of 24; 24 launches in another order
+        assert counts(analyze([run], Options(layers_from=path)))["twin-nothing-carried"] == 0
+
+
+def test_branches_ran_in_another_order_than_they_were_recorded():
+    known = pd.DataFrame({"segment": 0, "bucket": -1, "name": "launch", "call": list("abcabc")})
+    run = pd.DataFrame({"replay": 5, "size": -1, "name": list("xyzxyz"), "graph_node_id": range(1, 7)})
+    assert match(known, run).tolist() == list(range(6))
+    assert match(known, run.iloc[[0, 3, 1, 4, 2, 5]]).tolist() == [0, 3, 1, 4, 2, 5]
+    assert match(known, run.assign(graph_node_id=0).iloc[[0, 3, 1, 4, 2, 5]]).tolist() == [-1] * 6
+    assert match(known, run.iloc[:5]).tolist() == [-1] * 5
 
 
 def test_a_replay_of_another_graph_is_said(tmp_path):

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.arrays.on_disk import moved
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
 from xsp_post.tree.frames import with_columns
 from xsp_post.tree.other_threads import is_of_other_thread, own_forest
@@ -37,7 +36,7 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
     count = len(nodes)
     kind = activities["kind"].to_numpy()
     node = activities["node_id"].to_numpy()
-    duration = moved(activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())
+    duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
     nothing = np.zeros(count, np.int64)
     columns = {"self_device_ns": nothing, "device_ns": nothing, "memory_bytes": nothing}
     for part, kinds in DEVICE_PARTS.items():
@@ -47,16 +46,16 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
             if part == "kernel":
                 columns["self_kernel_ns"] = columns["self_kernel_count"] = nothing
             continue
-        own_ns = moved(rollup.sums_per_node(node[rows], duration[rows], count))
+        own_ns = rollup.sums_per_node(node[rows], duration[rows], count)
         counted = None if "is_counted" not in activities else activities["is_counted"].to_numpy()[rows]
-        own_count = moved(np.bincount(node[rows], counted, count).astype(np.int64, copy=False))
-        columns[f"{part}_ns"] = moved(rollup.add_up(own_ns, parent))
-        columns[f"{part}_count"] = moved(rollup.add_up(own_count, parent))
+        own_count = np.bincount(node[rows], counted, count).astype(np.int64, copy=False)
+        columns[f"{part}_ns"] = rollup.add_up(own_ns, parent)
+        columns[f"{part}_count"] = rollup.add_up(own_count, parent)
         if part == "kernel":
             columns["self_kernel_ns"], columns["self_kernel_count"] = own_ns, own_count
         if part == "copy":
             own_bytes = rollup.sums_per_node(node[rows], activities["bytes"].to_numpy()[rows], count)
-            columns["memory_bytes"] = moved(rollup.add_up(own_bytes, parent))
+            columns["memory_bytes"] = rollup.add_up(own_bytes, parent)
         columns["self_device_ns"] = _plus(columns["self_device_ns"], own_ns, nothing)
         columns["device_ns"] = _plus(columns["device_ns"], columns[f"{part}_ns"], nothing)
     length = nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy()
@@ -64,7 +63,7 @@ def _sums(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarray
     other = is_of_other_thread(nodes)  # a thread's time holds no other thread's
     np.subtract.at(own, parent[1:], np.where(other, 0, length)[1:] if other.any() else length[1:])
     own[0] = length[0]  # of the capture, all of it
-    columns["self_ns"] = moved(np.maximum(own, 0, out=own))
+    columns["self_ns"] = np.maximum(own, 0, out=own)
     return columns
 
 
@@ -92,7 +91,7 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
         chosen = np.flatnonzero(projected) if order is None else order[projected[order]]
         _, first, last = rollup.busy_and_extent(launch_node, start, end, own_parent, own_depth, chosen)
     first[0] = last[0] = -1
-    return {"busy_ns": moved(busy), "projected_start_ns": moved(first), "projected_end_ns": moved(last)}
+    return {"busy_ns": busy, "projected_start_ns": first, "projected_end_ns": last}
 
 
 def _start_order(start: np.ndarray) -> np.ndarray | None:

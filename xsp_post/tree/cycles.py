@@ -39,6 +39,8 @@ def find_cycle(
     rows = np.flatnonzero(taken & large[np.maximum(parent, -1)])
     rows = rows[np.lexsort((start_ns[rows], home[rows]))]
     sets = np.split(rows, np.flatnonzero(np.diff(home[rows])) + 1)
+    outer = rows[parent[rows] < 0]  # also of several threads that take turns
+    sets += [outer[np.argsort(start_ns[outer], kind="stable")]] * (len(np.unique(thread[outer])) > 1)
     sets = [one for one in sets if len(one) >= 2 * constants.fewest_turns]
     sets.sort(key=lambda one: -inside_ns[one].sum())
     found = [

@@ -112,4 +112,4 @@ def hints(trace: Trace) -> pd.DataFrame:
     wanted = np.array([any(word in text for word in _HINT_WORDS) for text in texts] + [False])
     rows = np.flatnonzero(wanted[codes]) if len(codes) else np.zeros(0, np.int64)
     waits = np.array([_HINT_WORDS[0] in text for text in texts] + [False])[codes[rows]]
-    return trace.launches[["process_index", "start_ns"]].iloc[rows].assign(is_wait=waits)
+    return trace.launches[["process_index", "thread_index", "start_ns"]].iloc[rows].assign(is_wait=waits)

@@ -95,7 +95,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
             return ""
         least = f"{DEFAULTS.most_ratio:.0%}".replace("%", " %")
         said = (
-            "model executions: no repeating step found: no marker, call of a model, cycle of ranges or period of "
+            "model executions: no repeating step found; no marker, call of a model, cycle of ranges or period of "
             f"launches holds {least}"
         )
         return said + f" of the {of_what}" + _other(others) + _without_launch(tree)

@@ -38,7 +38,7 @@ class Times:
     start_ns: np.ndarray
     end_ns: np.ndarray
     is_training: np.ndarray  # backward or optimiser work by its text
-    is_counted: np.ndarray  # its text counts something: step, token, frame
+    count: np.ndarray  # number that its text counts something by (step, token, frame), −1 none
     work: Work
 
 
@@ -67,5 +67,5 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
     trains = names.parsed.numbers["is_backward"] | names.parsed.says("phase", "backward", "optimizer")
     return Times(
         process, spans["thread_index"].to_numpy(), start, end,
-        trains[names.row], names.span("step_index") >= 0, work,
+        trains[names.row], names.span("step_index"), work,
     )  # fmt: skip

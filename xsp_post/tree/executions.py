@@ -144,7 +144,7 @@ def _together(chosen: list[Candidate]) -> Candidate | None:
 def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candidate | None, list[Candidate]]:
     """The best candidate of one program, and the others."""
     ways: list[Callable[[], Candidate | None]] = [
-        finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
+        finder.numbered, finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
     if finder.is_all and not any(c.coverage_ratio >= constants.most_ratio for c in found):
@@ -334,7 +334,7 @@ class _Finder:
     @cached_property
     def _counts(self) -> np.ndarray:
         """Ranges whose text counts what repeats (`token_3_processing`), several of a name, and with work inside."""
-        plain = self.times.is_counted & self.is_plain
+        plain = (self.times.count >= 0) & self.is_plain
         if not plain.any():
             return plain
         called = self._called
@@ -349,6 +349,26 @@ class _Finder:
     def counted(self) -> Candidate | None:
         """Ranges that count themselves."""
         return self._levels(COUNTED, self._counts, np.full(len(self.open), self.constants.prior_of_model))
+
+    def numbered(self) -> Candidate | None:
+        """Outermost ranges of several texts that count alike: those of one number are one execution."""
+        ranges, times = self.ranges, self.times
+        marked = ranges.has_role("iteration") & self.open & (times.count >= 0) & (self.inside[0] > 0)
+        rows = np.flatnonzero(ranges.outermost(self._counts | marked))
+        if not len(rows):
+            return None
+        rows = rows[np.lexsort((times.start_ns[rows], times.process_index[rows]))]
+        frame = pd.DataFrame({"process": times.process_index[rows], "called": self._called[rows],
+                              "number": times.count[rows]})  # fmt: skip
+        often = frame.groupby("called")["number"].transform("size")
+        frame = frame[often >= self.constants.holds_ratio * often.max()]
+        turn = frame.groupby(["process", "number"]).ngroup().to_numpy()
+        texts, step = frame["called"].nunique(), np.diff(turn)
+        is_once = not frame.duplicated().any() and len(frame) >= self.constants.holds_ratio * texts * (turn.max() + 1)
+        if texts < 2 or not is_once or (np.abs(step) <= 1).mean() < self.constants.holds_ratio:
+            return None
+        spans = rows[frame.index]
+        return self._of_turns(COUNTED, spans, turn, str(ranges.folded_texts[ranges.folded_id[spans[0]]]))
 
     @cached_property
     def _roots(self) -> np.ndarray:

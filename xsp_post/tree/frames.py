@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import depths
-from xsp_post.arrays.on_disk import moved
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, NodeKind
@@ -96,13 +95,12 @@ def make_frames(
                 columns[column][at[has]] = trace.launches[column].to_numpy()[launched[has]]
         for column in ("start_ns", "end_ns"):
             columns[column][at[~has]] = activities[column].to_numpy()[graph[~has]]
-    columns = {name: moved(values) for name, values in columns.items()}
     names.with_synthetic(extra)
     # the spans read what nodes hold as well: a second copy of a million ranges is 30 MB
     names.folded = columns["folded_id"][in_span]
     shared = ("name_id", "process_index", "thread_index", "start_ns", "end_ns", "source_row_id")
     trace.spans = with_columns(spans, {column: columns[column][in_span] for column in shared})
-    columns["depth"] = moved(depths(columns["parent_id"]))
+    columns["depth"] = depths(columns["parent_id"])
     launch_node = owners["launch_span"].to_numpy() + 1
     launched_by = {
         "launch_id": launch_id,

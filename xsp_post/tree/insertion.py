@@ -273,6 +273,7 @@ def with_turns(draft: Draft) -> Draft:
     inside = (position >= 0) & (stop <= end[position]) & (parent[sibling] == home[position])
     inside &= thread[sibling] == thread[first][position]
     parent[sibling[inside]] = len(nodes) + position[inside]
+    parent[members] = len(nodes) + pd.factorize(turn[members - 1], sort=True)[0]
     nodes, strings = with_new_nodes(
         draft.trace, draft.names, nodes.assign(parent_id=parent), found, home, draft.strings
     )

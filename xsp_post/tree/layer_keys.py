@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.counters import PATH_SEPARATOR
+from xsp_post.model.kinds import SELF
 from xsp_post.model.levels import Level
 from xsp_post.names.patterns import to_arrow
 from xsp_post.tree import layering
@@ -135,15 +137,15 @@ def _describe_layers(
     path, selves = relative[representative], is_self[representative]
     name, whole = _path_texts(paths, names.folded_names, path)
     of_model = selves & (nodes["level"].to_numpy()[representative] == int(Level.MODEL))
-    for called, separator in ((name, " "), (whole, layering.SEPARATOR)):
-        called[selves] += f"{separator}{layering.SELF}"
-        called[of_model] = layering.SELF
+    for called, separator in ((name, " "), (whole, PATH_SEPARATOR)):
+        called[selves] += f"{separator}{SELF}"
+        called[of_model] = SELF
     layer_type = names.node_text("layer_type", representative)
     shape = names.node_text("shape_text", representative)
     texts = {
         "layer_path": whole,
         "layer_name": name,
-        "layer_type": np.where(selves, layering.SELF, np.where(layer_type == "", name, layer_type)),
+        "layer_type": np.where(selves, SELF, np.where(layer_type == "", name, layer_type)),
         "shape_text": np.where(selves, "", shape),
     }
     return pd.DataFrame(
@@ -164,6 +166,6 @@ def _path_texts(paths: pd.DataFrame, texts: np.ndarray, wanted: np.ndarray) -> t
     whole, inner = last.copy(), np.flatnonzero(above >= 0)
     codes, parents = pd.factorize(above[inner])  # many layers have one parent
     chains = layering.path_chains(paths, parents)
-    begin = [layering.SEPARATOR.join([*of_path[chains[parent]].tolist(), ""]) for parent in parents.tolist()]
+    begin = [PATH_SEPARATOR.join([*of_path[chains[parent]].tolist(), ""]) for parent in parents.tolist()]
     whole[inner] = np.array(begin, object)[codes] + last[inner]
     return last, whole

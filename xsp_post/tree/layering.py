@@ -10,8 +10,6 @@ from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 
-SEPARATOR = " > "
-SELF = "[self]"
 _WAYS_OF_KINDS = {
     NodeKind.INFERRED: LayerAttribution.INFERRED, NodeKind.TWIN: LayerAttribution.TWIN,
     NodeKind.HOOK_PAIR: LayerAttribution.HOOK_PAIR, NodeKind.ANNOTATED: LayerAttribution.ANNOTATION,

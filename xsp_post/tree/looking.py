@@ -64,12 +64,30 @@ def outside_ranges(draft: Draft) -> Draft:
     if not len(found.nodes):
         return draft.said("", found.findings)
     _named(draft, found, rows, operators)
-    if chosen is not None and chosen.rule != SEQUENCE and chosen.coverage_ratio >= draft.constants.most_ratio:
-        rest = found.nodes["level"] == "MODEL"  # beside executions that ranges mark it is none
+    if chosen is not None and chosen.rule != SEQUENCE:
+        rest = _beside(draft, found, chosen.coverage_ratio)
         found.nodes.loc[rest, "level"] = "APPLICATION"
         found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
     draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray:
+    """Found executions that are none beside those that ranges mark: one in a row, or without layers; bool per node."""
+    nodes, constants = found.nodes, draft.constants
+    rest = (nodes["level"] == "MODEL").to_numpy()
+    marked = draft.nodes[
+        (draft.column("level") == int(Level.MODEL)) | (np.isin(np.arange(len(draft.nodes)), draft.turns))
+    ]
+    between = np.searchsorted(np.sort(marked["start_ns"].to_numpy()), nodes["start_ns"].to_numpy())
+    turn = nodes["process_index"].to_numpy() * (len(marked) + 1) + between  # of each process: ranks have one each
+    often = np.bincount(turn[rest], minlength=len(marked) + 1)
+    is_part = (often[often > 0] == 1).mean() >= constants.alike_ratio if rest.any() else False
+    if coverage_ratio < constants.most_ratio:
+        gaps = np.bincount(between[rest], minlength=len(marked) + 1)
+        return rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio)
+    layered = rollup.holds((nodes["level"] == "LAYER").to_numpy(), nodes["parent"].to_numpy())
+    return rest & (is_part | ~layered)
 
 
 def periods_of(

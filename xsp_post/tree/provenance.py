@@ -218,7 +218,7 @@ def _met(calls: pd.DataFrame, items: pd.DataFrame) -> np.ndarray:
     """Row of ``calls`` that each item is, −1 none. A region runs the graph that makes the same calls, else the one that
     makes the same calls of fused kernels; of several equal graphs the runs in their order. Where torch names the region
     of gradients, it runs a graph of gradients, and no other region does."""
-    known = calls.rename(columns={"graph": "segment", "symbol": "name"}).assign(bucket=-1)
+    known = calls.rename(columns={"graph": "segment", "symbol": "name"}).assign(bucket=-1, call=calls["symbol"])
     run = items.rename(columns={"region": "replay", "symbol": "name"}).assign(size=-1)
     found = np.full(len(items), -1)
     said, graph_is = run["is_backward"].to_numpy(), known["is_backward"].to_numpy()

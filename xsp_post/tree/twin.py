@@ -18,6 +18,7 @@ from xsp_post.arrays.alignment import align
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import NodeKind, Tree
@@ -28,9 +29,8 @@ from xsp_post.tree.expert_products import expert_arguments
 from xsp_post.tree.layering import path_ids
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.placing import in_level, opened_layers, place
-from xsp_post.tree.twin_segments import match, replays_of, segments_of, sizes_around
+from xsp_post.tree.twin_segments import kernel_calls, match, replays_of, segments_of, sizes_around
 
-_SHAPE = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 # Aligned by name and shape, less than this share of the launches: shapes may differ (another batch), names decide.
 _GOOD_SHARE = 0.9
 
@@ -43,8 +43,8 @@ class Twin:
               folded_name, layer_type, arguments (what an operator was given, '' unknown)
     launches  in launch order per process: process_index (the rank where it is known), node (row of ``nodes``, −1
               outside all), name (kernel, object), arguments ('' or what `expert_products` says), segment (number of
-              the graph capture that it was recorded in, −1), bucket (size that this was recorded for, −1) and, where
-              recorded, grid_x … block_z (0 unknown)
+              the graph capture that it was recorded in, −1), bucket (size that this was recorded for, −1), call (name,
+              or of a kernel without one what launched it) and, where recorded, grid_x … block_z (0 unknown)
     """
 
     source_name: str
@@ -53,15 +53,15 @@ class Twin:
 
 
 def as_run(trace: Trace) -> Trace:
-    """The trace with an execution for each launch call that names its kernel and had none: it was recorded into a
-    graph. It lasts as long as the call, so that the layers of a graph's capture are found as those of an eager run."""
+    """The trace with an execution for each launch call that had none: it was recorded into a graph. It lasts as long as
+    the call, so that the layers of a graph's capture are found as those of an eager run, and is named after its kernel,
+    or after the call where this names none (CUDA)."""
     launches = trace.launches
-    if "kernel_name_id" not in launches:
-        return trace
     ran = np.zeros(len(launches), bool)
     launched = join_launches(trace)
     ran[launched[launched >= 0]] = True
-    kernel = launches["kernel_name_id"].to_numpy()
+    kernel = launches.get("kernel_name_id", pd.Series(-1, launches.index)).to_numpy()
+    kernel = np.where((kernel < 0) & kernel_calls(trace), launches["name_id"].to_numpy(), kernel)
     rows = np.flatnonzero(~ran & (kernel >= 0))
     if not len(rows):
         return trace
@@ -102,10 +102,13 @@ def twin_of(tree: Tree, file_name: str = "") -> Twin:
     launch_id = launches.pop("launch_id").to_numpy(np.int64)
     bucket = sizes_around(tree.nodes, tree.strings, of_capture=True)[launches["node"].to_numpy()]
     rank = tree.trace.processes["rank"].to_numpy()[launches["process_index"].to_numpy()]
+    is_named = launches.pop("name_id").to_numpy() != tree.trace.launches["name_id"].to_numpy()[launch_id]
+    own, around = launches["name"].to_numpy(object), number[nearest[launches["node"].to_numpy()]]
     launches = launches.assign(
+        call=np.where(is_named, own, own + " in " + nodes["folded_name"].to_numpy(object)[around]),
         process_index=np.where(rank >= 0, rank, launches["process_index"].to_numpy()),
         arguments=expert_arguments(tree.trace, launch_id, launches["name"].to_numpy(object)),
-        node=number[nearest[launches["node"].to_numpy()]],
+        node=around,
         segment=segments_of(tree.trace)[launch_id],
         bucket=np.where(bucket >= 0, bucket, capture_size(np.array([file_name], object))[0]),
     )
@@ -151,10 +154,10 @@ def _executed(tree: Tree) -> pd.DataFrame:
         "at_ns": at[kernels["launch_id"].to_numpy()] if len(kernels) else np.zeros(0, np.int64),
         "start_ns": kernels["start_ns"].to_numpy(),
         "node": kernels["node_id"].to_numpy(),
-        "launch_id": kernels["launch_id"].to_numpy(),
+        "launch_id": kernels["launch_id"].to_numpy(), "name_id": kernels["name_id"].to_numpy(),
         "name": tree.strings[kernels["name_id"].to_numpy()],
     })  # fmt: skip
-    return frame.assign(**{column: kernels[column].to_numpy() for column in _SHAPE if column in kernels})
+    return frame.assign(**{column: kernels[column].to_numpy() for column in GEOMETRY if column in kernels})
 
 
 def _can_align(activities: pd.DataFrame) -> np.ndarray:
@@ -211,6 +214,7 @@ def _replayed(draft: Draft, rows: np.ndarray, twin: Twin) -> tuple[np.ndarray, n
         frame = pd.DataFrame({
             "replay": launch[mine], "name": trace.strings[activities["name_id"].to_numpy()],
             "size": sizes[activities["node_id"].to_numpy()],
+            "graph_node_id": activities.get("graph_node_id", pd.Series(0, activities.index)).to_numpy(),
         })  # fmt: skip
         found = match(twin.launches.iloc[known], frame)
         result[mine] = np.append(known, -1)[found]
@@ -291,7 +295,7 @@ def _matched(trace: Trace, activities: pd.DataFrame, rows: np.ndarray, twin: Twi
     result = np.full(len(rows), -1, np.int64)
     process = activities["process_index"].to_numpy()[rows]
     names = trace.strings[activities["name_id"].to_numpy()[rows]]
-    columns = [c for c in _SHAPE if c in activities and c in twin.launches]
+    columns = [c for c in GEOMETRY if c in activities and c in twin.launches]
     shapes = activities.iloc[rows][columns].reset_index(drop=True)
     for mine, known in _lanes(trace, process, twin):
         best = np.full(len(mine), -1, np.int64)

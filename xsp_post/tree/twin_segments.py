@@ -1,9 +1,10 @@
 """Two captures → which replay of a graph repeats which recording of one (`--layers-from`).
 
 What was launched between begin and end of a stream's capture is a *segment*. A replay repeats the segment with the same
-kernels in the same order (or, where a graph has branches, the same kernels). Of several equal ones, recorded for
-several batch sizes, the smallest that holds the replay's batch is meant; segments that follow one another (piecewise
-graphs) are met in their order.
+kernels in the same order (or, where a graph has branches, the same kernels). Where the calls name no kernels (CUDA), it
+repeats the segment with as many launches, as long as kernels of one name then have one operator that launched them. Of
+several equal ones, recorded for several batch sizes, the smallest that holds the replay's batch is meant; segments that
+follow one another (piecewise graphs) are met in their order.
 """
 
 import numpy as np
@@ -18,6 +19,8 @@ from xsp_post.tree.layering import occurrence
 from xsp_post.tree.structure.hashes import random_words
 
 _POSITIONS = 1 << 24
+# So many of a replay's kernels must have the operator that most of their name have, where only their number agrees.
+_LEAST_AGREEING = 0.9
 
 
 def segments_of(trace: Trace) -> np.ndarray:
@@ -43,6 +46,13 @@ def _calls(strings: Strings, name: np.ndarray, word: str) -> np.ndarray:
     """Which launches call a function whose name holds a word."""
     codes, used = pd.factorize(name)
     return np.array([one >= 0 and word in str(strings[one]) for one in used.tolist()] + [False], bool)[codes]
+
+
+def kernel_calls(trace: Trace) -> np.ndarray:
+    """Which launch calls were recorded into a graph as a kernel, as their name says; bool per launch."""
+    name = trace.launches["name_id"].to_numpy()
+    launches = _calls(trace.strings, name, "Launch") & ~_calls(trace.strings, name, "GraphLaunch")
+    return launches & ~_calls(trace.strings, name, "LaunchHost") & (segments_of(trace) >= 0)
 
 
 def replays_of(trace: Trace, launch_id: np.ndarray) -> np.ndarray:
@@ -71,8 +81,9 @@ def sizes_around(nodes: pd.DataFrame, strings: Strings, *, of_capture: bool) -> 
 def match(known: pd.DataFrame, replayed: pd.DataFrame) -> np.ndarray:
     """Row of ``known`` that each replayed kernel repeats, −1 none; int64.
 
-    known: recorded launches in order: segment, name, bucket (size it was recorded for, −1); replayed: kernels in order:
-    replay (number, equal ones adjacent), name, size (−1 unknown).
+    known: recorded launches in order: segment, name, bucket (size it was recorded for, −1), call (name, or of a kernel
+    without a name what launched it); replayed: kernels in order: replay (number, equal ones adjacent), name, size
+    (−1 unknown), graph_node_id (0 unknown; needed where names are).
     """
     if not len(known) or not len(replayed):
         return np.full(len(replayed), -1, np.int64)
@@ -85,14 +96,35 @@ def match(known: pd.DataFrame, replayed: pd.DataFrame) -> np.ndarray:
     width = int(names.max()) + 1
     known_key = pd.MultiIndex.from_arrays([segment, left, occurrence(segment * width + left, np.arange(len(left)))])
     order = occurrence(replay * width + right, np.arange(len(right)))  # the k-th of a name is the k-th of that name
-    return known_key.get_indexer(pd.MultiIndex.from_arrays([met[replay], right, order]))
+    found = known_key.get_indexer(pd.MultiIndex.from_arrays([met[replay], right, order]))
+    if (known["call"] == known["name"]).all() or (found >= 0).all():
+        return found
+    call, name = pd.factorize(known["call"])[0], right
+    met = np.where(met >= 0, -1, _met(segments, replays, "count"))
+    known_key = pd.MultiIndex.from_arrays([segment, occurrence(segment, np.arange(len(segment)))])
+    best = found
+    recorded = np.argsort(replayed["graph_node_id"].to_numpy(), kind="stable")
+    for at in (np.arange(len(replay)), recorded):  # as they ran, as they were recorded
+        row = known_key.get_indexer(pd.MultiIndex.from_arrays([met[replay], occurrence(replay, at)]))
+        row = _agreeing(row, replay, name, call)
+        best = np.where(found >= 0, found, row) if (row >= 0).sum() > ((best >= 0) & (found < 0)).sum() else best
+    return best
+
+
+def _agreeing(row: np.ndarray, replay: np.ndarray, name: np.ndarray, call: np.ndarray) -> np.ndarray:
+    """The same rows of ``known``, −1 in replays whose kernels have other operators than most of their name."""
+    pairs = pd.DataFrame({"name": name, "call": call[row], "replay": replay, "row": row})[row >= 0]
+    most = pairs.groupby("name")["call"].agg(lambda calls: calls.mode().iloc[0])
+    agrees = (pairs["call"] == pairs["name"].map(most)).groupby(pairs["replay"]).mean()
+    return np.where(pd.Series(replay).map(agrees).to_numpy() >= _LEAST_AGREEING, row, -1)
 
 
 def _contents(group: np.ndarray, name: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, pd.DataFrame]:
-    """Number of the group of each row; per group its size and two hashes, of the sequence and of the set of kernels."""
+    """Number of the group of each row; per group its size, its count, and two hashes, of the sequence and of the set of
+    kernels."""
     codes, groups = pd.factorize(group)
     place = occurrence(codes, np.arange(len(codes)))
-    frame = pd.DataFrame({"size": size[np.searchsorted(codes, np.arange(len(groups)))]})
+    frame = pd.DataFrame({"size": size[np.searchsorted(codes, np.arange(len(groups)))], "count": np.bincount(codes)})
     for column, words in (("sequence", name * np.int64(_POSITIONS) + place), ("kernels", name)):
         total = np.zeros(len(groups), np.uint64)
         np.add.at(total, codes, random_words(words.astype(np.int64)))

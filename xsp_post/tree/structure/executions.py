@@ -29,6 +29,7 @@ from xsp_post.tree.structure.labels import (
     is_part_of_network,
     is_training_step,
 )
+from xsp_post.tree.structure.score import worth
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
@@ -44,7 +45,6 @@ class Kind:
     end: int
     turn_count: int
     holds_layers: bool = False
-    is_group: bool = False  # of layers, also of fewer than show that it is a pass
 
     @property
     def period(self) -> int:
@@ -103,9 +103,10 @@ def structure_of(
         is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows, constants)
         found.holds_layers = _in_layers(result, row, constants.fewest_parts) >= least
         found.holds_layers |= is_both and _in_loops(result, found) >= least
+        cores = len(attentions(traits, rows))  # a layer may have two, but not as two equal parts and nothing else
+        least = max(least, (cores == 2) * constants.holds_ratio * found.period)
+        found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
         found.role = _role(result, found, symbols, thread, traits, pause, constants)
-        is_group = len(attentions(traits, rows)) > 2 and _in_layers(result, row, 2) >= least
-        found.is_group = found.holds_layers or (found.role != LAYER and is_group)
         result.kinds.append(found)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
@@ -201,14 +202,15 @@ def _role(
         return PASS
     if begins_at_pauses(structure, kind, pause, constants):
         return OTHER
-    inner = _in_loops(structure, kind)
+    # two parts alike are no layers, but for two attentions
+    inner = _in_loops(structure, kind, 2 if len(attentions(traits, rows)) > 1 else constants.fewest_turns)
     is_part = is_part_of_network(traits, rows) or is_one_layer(traits, rows, may_look_up=True)
     return LAYER if is_part and inner < constants.most_ratio * kind.period else OTHER
 
 
-def _in_loops(structure: Structure, kind: Kind) -> int:
+def _in_loops(structure: Structure, kind: Kind, fewest: int = 2) -> int:
     loops = structure.loops
-    inside = (loops.start >= kind.start) & (loops.end <= kind.end) & (loops.count >= 2)
+    inside = (loops.start >= kind.start) & (loops.end <= kind.end) & (loops.count >= fewest)
     inside &= loops.end - loops.start < kind.period
     return int((loops.end - loops.start)[inside].sum())
 
@@ -226,7 +228,10 @@ def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray, consta
         own = loops.kind == structure.turn_kind[number]
         is_inside = (structure.parent_turn[own] >= 0).mean() >= constants.most_ratio
         return not (is_inside and np.median(loops.count[own]) >= constants.fewest_parts)
-    inside = np.sort(pause[int(loops.turn_start[mine].min()) + 1 : int(loops.turn_end[mine].max())])
+    edges = np.zeros(len(pause) + 1, np.int64)
+    np.add.at(edges, loops.turn_start[mine], 1)
+    np.add.at(edges, loops.turn_end[mine], -1)
+    inside = np.sort(pause[np.cumsum(edges[:-1]) > 0])
     rank = np.searchsorted(inside, at, side="right") / max(len(inside), 1)
     return bool(rank >= 1 - constants.large_ratio and at >= 2 * np.median(inside))
 
@@ -253,6 +258,7 @@ def find_executions(
     if len(rows):
         starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
     starts, ends, series = _up_to_updates(starts, ends, series, traits, constants)
+    starts, ends, series = _evaluations_apart(structure, starts, ends, series)
     if not len(starts):
         return _one_execution(structure, layers, n, constants)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, traits, constants)
@@ -319,7 +325,8 @@ def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray,
     less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
     if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
         less = _LESS[role] + _LESS[OTHER]
-    return share[kind] * _evenness(structure, kind, constants) * constants.prior_of_place**less
+    even = _evenness(structure, kind, constants)
+    return float(worth(share[kind] * even, 1.0, mine.turn_count, constants.prior_of_place**less))
 
 
 def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> np.ndarray:
@@ -478,6 +485,31 @@ def _up_to_updates(
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
+def _evaluations_apart(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """A step of training that holds more passes than usual has its own last: those before them are executions."""
+    loops, kinds = structure.loops, structure.kinds
+    is_step = np.array([k.role == STEP for k in kinds], bool)[series]
+    for kind in [k for k, one in enumerate(kinds) if one.role == PASS] if is_step.any() else []:
+        turns = np.flatnonzero(structure.turn_kind == kind)
+        turns = turns[np.argsort(loops.turn_start[turns], kind="stable")]
+        begin, end = loops.turn_start[turns], loops.turn_end[turns]
+        low, high = np.searchsorted(begin, starts), np.searchsorted(end, ends, side="right")
+        usual = int(np.median((high - low)[is_step]))
+        more = np.flatnonzero(is_step & (high - low > usual) & ((high - low)[is_step].min() == usual > 0))
+        more = more[begin[low[more]] == starts[more]]
+        if len(more):
+            taken = np.concatenate([np.arange(low[k], high[k] - usual) for k in more.tolist()])
+            starts = starts.copy()
+            starts[more] = end[high[more] - usual - 1]
+            starts, ends = np.r_[starts, begin[taken]], np.r_[ends, end[taken]]
+            series = np.r_[series, np.full(len(taken), kind)]
+            order = np.argsort(starts, kind="stable")
+            return starts[order], ends[order], series[order]
+    return starts, ends, series
+
+
 def _with_odd_firsts(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
     traits: Traits, constants: Constants,
@@ -578,10 +610,17 @@ def between_marks(
             continue
         least = (1 - constants.alike_ratio) * np.median(np.diff(starts))
         starts = np.r_[0, starts] if starts[0] >= least else starts
+        starts = starts[np.r_[True, np.diff(np.append(starts, size))[1:] >= least]]
         ends = np.append(starts[1:], size)
         if not loops.start.min():
             starts, ends = _as_it_begins(symbols, starts, ends)
-        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, traits, constants):
+        content = Hashed.of(symbols).stretches(starts, ends)
+        again, next_ = ((content[k:] == content[:-k]).mean() for k in (2, 1))
+        if again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:
+            continue  # two in turn are one
+        same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))
+        same &= not is_network(traits, np.arange(size))  # a step of a solver, whatever is checked now and then
+        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, traits, same, constants):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size, constants)
     return best
 
@@ -594,16 +633,21 @@ def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> 
     return starts, ends
 
 
-def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, traits: Traits, constants: Constants) -> bool:
-    """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers."""
+def _explain(
+    found: Executions, starts: np.ndarray, ends: np.ndarray, traits: Traits, same: bool, constants: Constants
+) -> bool:
+    """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers.
+    ``same``: they are alike in all."""
     inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
     whole = found.classes == REGULAR
     held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))
     is_fine = whole.mean() >= constants.alike_ratio
     is_fine &= found.covered() >= constants.holds_ratio * int((ends - starts).sum())
-    if len(found) > 1 and (
-        len(np.unique(inside)) == 1 or (is_fine and (np.median(held) > 1 or np.median(inside) == inside.max() == 1))
-    ):
+    is_one_each = len(np.unique(inside)) == 1 or (
+        is_fine and (np.median(held) > 1 or np.median(inside) == inside.max() == 1)
+    )
+    same &= bool(np.median(inside) > 1)
+    if len(found) > 1 and is_one_each and not same:
         return False
     size = ends - starts
     owner = np.repeat(np.arange(len(starts)), size)
@@ -612,7 +656,8 @@ def _explain(found: Executions, starts: np.ndarray, ends: np.ndarray, traits: Tr
     row = int(np.argsort(size, kind="stable")[len(size) // 2])
     alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= constants.alike_ratio
     alike &= size >= (1 - constants.alike_ratio) * np.median(size)
-    return alike[:-1].mean() >= constants.holds_ratio and not is_one_layer(traits, np.arange(starts[row], ends[row]))
+    is_alike = same or alike[:-1].mean() >= constants.holds_ratio
+    return is_alike and not is_one_layer(traits, np.arange(starts[row], ends[row]))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:

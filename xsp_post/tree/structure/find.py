@@ -59,7 +59,7 @@ def infer(
               is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
               inferred node)
     names     kernel names that name_id indexes
-    hints     optional: process_index, start_ns and is_wait (else: a copy) of synchronisations and copies on the host
+    hints     optional: process_index, thread_index, start_ns and is_wait (else: a copy) of the host's waits and copies
     """
     covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)
     open_count = int((~covered).sum())
@@ -121,12 +121,13 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    pause, marks = _breaks(launches, rows, hints, process)
     best, best_ratio = _shortest(launches, rows, constants)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
-    sequences = [_sequence(launches, rows[part], dense, loops, traits, pause[part], constants, marks[:, part])
-                 for part, dense, loops in best]  # fmt: skip
+    sequences = []
+    for part, dense, loops in best:
+        pause, marks = _breaks(launches, rows[part], hints, rows)
+        sequences.append(_sequence(launches, rows[part], dense, loops, traits, pause, constants, marks))
     covered = sum(sequence.executions.covered() for sequence in sequences)
     held = sum(int(s.duration[a:b].sum()) for s in sequences
                for a, b in zip(s.executions.starts.tolist(), s.executions.ends.tolist(), strict=True))  # fmt: skip
@@ -242,16 +243,20 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
 
 
 def _breaks(
-    launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, process: int
+    launches: pd.DataFrame, rows: np.ndarray, hints: pd.DataFrame | None, all_rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """How long the host paused before each launch, ns; four times that where it synchronised or copied. And kinds of
-    marks, one row each: before which launches the host copied or waited, waited, and did both."""
+    marks, one row each: before which launches the host copied or waited, waited, and did both. What threads did that
+    launch the other rows of the process counts for those."""
     start = launches["launch_start_ns"].to_numpy()[rows]
     end = launches["launch_end_ns"].to_numpy()[rows]
     pause = np.concatenate([[0], np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]).astype(np.float64)
     if hints is None or not len(hints):
         return pause, np.zeros((0, len(rows)), bool)
-    mine = hints[hints["process_index"] == process].sort_values("start_ns")
+    mine = hints[hints["process_index"] == launches["process_index"].to_numpy()[rows[0]]].sort_values("start_ns")
+    thread = launches["thread_index"].to_numpy()
+    if "thread_index" in mine:
+        mine = mine[~mine["thread_index"].isin(np.setdiff1d(thread[all_rows], thread[rows]))]
     after = np.searchsorted(mine["start_ns"].to_numpy(), start, side="left")
     calls = np.diff(after, prepend=0)
     waits = np.diff(np.r_[0, np.cumsum(mine["is_wait"].to_numpy())][after], prepend=0)

@@ -249,7 +249,7 @@ def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
     frames = []
     kinds, start, end = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end"))
     for kind in np.unique(kinds).tolist():
-        if sequence.structure.kinds[kind].is_group:
+        if sequence.structure.kinds[kind].holds_layers:
             continue
         mine = np.flatnonzero(kinds == kind)
         size = end[mine] - start[mine]
@@ -292,7 +292,7 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
-    groups = np.array([k.is_group for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    groups = np.array([k.holds_layers for k in structure.kinds] + [False], bool)[loop_kind] & is_block
     in_optimiser = np.zeros(len(rows), bool)
     is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
     closed = np.zeros(len(rows), bool)  # lies in a layer
@@ -367,7 +367,7 @@ def _name_blocks(
         is_turn = bool(rows["block_count"].to_numpy()[row] > 2)
         guess = guess_type(sequence.traits, at, sequence.duration[at], is_turn=is_turn) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
-        word = "pass" if sequence.structure.kinds[kind].is_group else word
+        word = "pass" if sequence.structure.kinds[kind].holds_layers else word
         used[word] = used.get(word, 0) + 1
         shown = word if used[word] == 1 else f"{word} ({used[word]})"
         names[mine] = [f"{shown} {k}/{n}" for k, n in
