@@ -9,14 +9,14 @@ from recordings import COPY, call, learnt_of, operation, recording_of
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
+from xsp_post.model.trace import ActivityKind
 from xsp_post.replay.changes import apply_change, parse_change
 from xsp_post.replay.edges import DEVICE_WAIT, STREAM_WAIT, WAITS
 from xsp_post.replay.executions import find_executions
 from xsp_post.replay.graph import make_graph
-from xsp_post.replay.recording import OperationKind
 
 DEVICE, STREAM = WAITS.index(DEVICE_WAIT), WAITS.index(STREAM_WAIT)
-SET = int(OperationKind.MEMSET)
+SET = int(ActivityKind.MEMSET)
 
 
 @pytest.mark.parametrize(

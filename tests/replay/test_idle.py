@@ -364,3 +364,16 @@ def test_cutting_keeps_lengths(intervals, points):
     assert np.bincount(row, weights=high - low, minlength=len(begin)).tolist() == (end - begin).tolist()
     for point in points:
         assert not ((low < point) & (point < high)).any()
+
+
+def test_a_kernel_that_only_waits_is_no_work(tmp_path):
+    """What was launched behind it waited for what it waits for; what was launched late, for the host."""
+    builder = start().kernel("spin_wait_kernel(int*)", launch=(60 * US, 65 * US), run=(110 * US, 400 * US))
+    builder.kernel("gemm", launch=(70 * US, 75 * US), run=(401 * US, 500 * US))
+    builder.kernel("event_wait", launch=(380 * US, 385 * US), run=(501 * US, 700 * US))
+    builder.kernel("late", launch=(690 * US, 705 * US), run=(710 * US, 720 * US))
+    pieces = explained(builder, tmp_path)
+    found = rows(pieces[pieces["end"] - pieces["start"] > 10], "cause", "detail", "start", "end")
+    assert ("device_wait", "spin_wait_kernel(int*)", 100, 401) in found
+    assert [cause for cause, *_ in found if cause == "device_wait"] == ["device_wait"]
+    assert sum(end - begin for *_, begin, end in found if begin >= 500) >= 190

@@ -44,6 +44,7 @@ def test_an_edit_does_what_it_says(kind):
     assert (program.world != other.world) == (kind == "launches")
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_predictions_hold_in_the_laboratory(seed, tmp_path):
     rows = predictions(seed, tmp_path)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from properties import examples
 from recordings import COPY, call, operation, recording_of
 
+from xsp_post.model.trace import ActivityKind
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, STREAM_WAIT, WAITS
 from xsp_post.replay.learning import learn, meetings_in
-from xsp_post.replay.recording import OperationKind
 
 DEVICE, STREAM, EVENT = (WAITS.index(one) for one in (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT))
-SET, MS = int(OperationKind.MEMSET), 1_000_000
+SET, MS = int(ActivityKind.MEMSET), 1_000_000
 TWO_STREAMS = [(0, False, 7), (0, False, 8)]
 
 
@@ -64,7 +64,7 @@ def test_queued_is_what_was_launched_long_before_its_stream_was_free(free_after,
     ("start", "end", "kind", "is_blocking"),
     [
         (20, 90, COPY, True), (50, 149, COPY, True), (50, 150, COPY, False), (100, 101, COPY, False),
-        (99, 100, COPY, True), (20, 90, SET, False), (20, 90, int(OperationKind.KERNEL), False),
+        (99, 100, COPY, True), (20, 90, SET, False), (20, 90, int(ActivityKind.KERNEL), False),
     ],
 )  # fmt: skip
 def test_a_copy_blocks_that_lies_within_its_call_for_the_most_part(start, end, kind, is_blocking):
@@ -159,14 +159,15 @@ def test_a_blocking_copy_behind_a_busy_stream_only_waited():
     assert found.after_ns.tolist() == [30, 0, 50] and found.latency_ns[[0, 2]].tolist() == [40, 40]
 
 
-def queue(count=200, depth=40, wait=500):
-    """Launches of 2 µs that wait, when the queue is full, until an older operation has started."""
+def queue(count=200, depth=40, wait=500, short=0):
+    """Launches of 2 µs that wait, when the queue is full, until an older operation has started. Every ``short``-th
+    operation is a short one."""
     calls, operations, at, starts = [], [], 0, []
     for k in range(count):
-        starts.append(10_000 + 60_000 * k)
+        starts.append(10_000 + 60_000 * k - (59_000 * (k // short) if short else 0))
         done = max(at + 2_000, starts[k - depth] + wait if k >= depth else 0)
         calls.append(call(at, done))
-        operations.append(operation(starts[k], starts[k] + 59_000, k))
+        operations.append(operation(starts[k], starts[k] + (500 if short and k % short == short - 1 else 59_000), k))
         at = done + 10
     return calls, operations
 
@@ -179,6 +180,17 @@ def test_a_full_queue_shows_its_depth_and_what_a_launch_takes_without_it():
     for few in (queue(count=55), queue(count=63, depth=20), queue(depth=32), queue(depth=300)):
         assert (learnt(*few).queue_depth, learnt(*few).queue_wait_ns) == (0, 0)
     assert learnt(*queue(depth=33)).queue_depth == 33
+
+
+def test_a_part_of_a_recording_knows_the_queue_that_earlier_work_fills():
+    calls, operations = queue(count=400, depth=150, short=8)
+    whole = learnt(calls, operations)
+    part = learnt(calls[200:], [{**one, "call": k, "place": k} for k, one in enumerate(operations[200:])])
+    assert (part.queue_depth, part.queue_wait_ns) == (whole.queue_depth, whole.queue_wait_ns) == (150, 500)
+    assert part.own_ns[33:].max() == 2_000  # of the first ones nothing says that a queue held them
+    # what lies before the part ended just before its first operation
+    assert part.latency_ns[0] == operations[200]["start_ns"] - calls[200]["end_ns"] > 1_000_000
+    assert part.latency_ns[1:].max() < 10_000
 
 
 def test_operations_of_another_stream_that_evidently_waited():

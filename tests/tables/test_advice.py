@@ -308,3 +308,18 @@ def test_no_advice_breaks_a_precondition(captures, name):
     assert not ranked or ranked[0].is_limit or not any(one.is_limit for one in ranked)
     saved = [one.expected_ns for one in ranked[1:]]
     assert saved == sorted(saved, reverse=True)
+
+
+def test_host_code_that_ends_an_execution_is_part_of_its_remedy(tmp_path):
+    """A step sleeps after its last call, inside its range: without the sleep nearly all of it goes."""
+    builder = ExportBuilder().process(100).thread(100)
+    for start in range(0, 10_000_000, 1_000_000):
+        builder.range(f"step {start // 1_000_000}", start, start + 950_000)
+        for number in range(3):
+            at = start + 10_000 * (number + 1)
+            builder.kernel("gemm", launch=(at, at + 4_000), run=(at + 6_000, at + 12_000))
+        builder.sync("cudaDeviceSynchronize", start + 42_000, start + 44_000)
+        builder.os_call("usleep", start + 50_000, start + 940_000)
+    results = analyze([builder.write(tmp_path / "sleeps.sqlite")])
+    first = advise(results, find_limit(results))[0]
+    assert first.code == "sleeps" and first.bound_ratio > 0.85, first

@@ -282,7 +282,10 @@ def test_no_sweep_no_optimum():
 
 def test_speedup_is_relative_to_the_smallest_batch():
     found = analysis([("M", "net", b) for b in (2, 4)], [(0, 0, "", 1000), (1, 0, "", 1000)])
-    assert compute_all(found)[0]["throughput_scalability"]["speedup_ratio"].tolist() == [1, 2]
+    tables = compute_all(found)[0]
+    assert tables["throughput_scalability"]["speedup_ratio"].tolist() == [1, 2]
+    gain = tables["a01"]["throughput_gain_ratio"].tolist()
+    assert gain[0] == 1 and np.isnan(gain[1])
 
 
 @pytest.mark.parametrize(

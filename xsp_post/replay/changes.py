@@ -9,6 +9,7 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.base.errors import UsageError
+from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import TIME_UNITS
 from xsp_post.names.attention import unfused_attention
@@ -18,7 +19,6 @@ from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.executions import Executions
 from xsp_post.replay.graph import Amounts, Graph
-from xsp_post.replay.recording import OperationKind
 
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
 WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
@@ -152,7 +152,7 @@ def _operations(
 def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
     """Which operations a change is about; bool."""
     operations = graph.recording.operations
-    is_kernel = operations.kind == OperationKind.KERNEL
+    is_kernel = operations.kind == ActivityKind.KERNEL
     talks = is_kernel & is_of_family(pd.Series(operations.name), "communication")
     if change.subject == "layer" and change.pattern is not None:
         return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
@@ -162,10 +162,10 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
         return np.isin(np.arange(len(operations)), rows[inside])
     mask = {
         "kernel": is_kernel, "batch": is_kernel & ~talks, "comm": talks,
-        "copy": np.isin(operations.kind, (OperationKind.MEMCPY, OperationKind.MEMSET)),
+        "copy": np.isin(operations.kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET)),
     }[change.subject]  # fmt: skip
     if change.word == "overlap":
-        mask = operations.kind == OperationKind.MEMCPY
+        mask = operations.kind == ActivityKind.MEMCPY
     if change.pattern is None:
         return mask
     codes, names = pd.factorize(operations.name)
@@ -279,7 +279,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
 def loading(graph: Graph) -> np.ndarray:
     """Which calls are first launches of a kernel that loaded its code; bool."""
     calls, operations = graph.recording.calls, graph.recording.operations
-    rows = (operations.call >= 0) & (operations.kind == OperationKind.KERNEL) & ~graph.learnt.is_node
+    rows = (operations.call >= 0) & (operations.kind == ActivityKind.KERNEL) & ~graph.learnt.is_node
     rows = np.flatnonzero(rows)
     call, (names, used) = operations.call[rows], pd.factorize(operations.name[rows])
     kernel = operations.process[rows] * (len(used) + 1) + names
@@ -318,8 +318,13 @@ def _host(
 ) -> None:  # fmt: skip
     """Host time between the calls: of the executions, or inside the ranges that a pattern names."""
     calls, process = graph.recording.calls, graph.recording.calls.process
-    spans = _execution_spans(graph, executions) if change.pattern is None else _ranges(
-        change.pattern, graph, results, capture_id)  # fmt: skip
+    if change.pattern is not None:
+        spans = _ranges(change.pattern, graph, results, capture_id)
+    else:
+        spans = _execution_spans(graph, executions)
+        if change.factor is not None:  # with what lies between two executions of a process
+            hull = pd.DataFrame(spans).groupby(0, as_index=False).agg({1: "min", 2: "max"})
+            spans = hull.to_numpy(np.int64)
     first = np.full(len(spans), -1, np.int64)
     part = np.zeros(len(calls), np.int64)
     for number in range(len(graph.recording.processes)):
@@ -339,6 +344,7 @@ def _host(
         if change.pattern is None:  # what lies before the first call and after the last one
             executions.lead_ns[:] = np.rint(executions.lead_ns * change.factor)
             executions.tail_ns[:] = np.rint(executions.tail_ns * change.factor)
+            executions.since_ns[:] = np.rint(executions.since_ns * change.factor)
             early = executions.begin_ns < 0  # before anything that was recorded
             executions.begin_ns[early] *= change.factor
         effect.assumption = "the time the host spends between its calls changes, that in the calls does not"

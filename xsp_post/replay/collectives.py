@@ -27,7 +27,7 @@ _FACTORS = (
     ("send_recv", re.compile(r"send|recv", re.I), lambda n: 1.0),
     ("reduce", re.compile(r"reduce", re.I), lambda n: 1.0),
 )
-_POINT_TO_POINT = "send_recv"
+POINT_TO_POINT = "send_recv"
 _RANK = ["capture_id", "process_id", "device_id"]
 _OF_MEETINGS = ("transfer_ns", "launch_skew_ns", "waiting_ns", "rank_count", "meeting_index", "late_ns", "is_last")
 _LEAST_MATCHED = 3  # collectives that a clock offset is taken from
@@ -176,7 +176,7 @@ def meetings_of(names: pd.Series, rank: np.ndarray, count: int) -> np.ndarray:
     Of more than two ranks, point-to-point transfers join two only, and are left out."""
     names = names.astype(object).reset_index(drop=True)
     kinds = {name: collective_kind(str(name)) for name in names.unique()}
-    usable = names.map(kinds).ne(_POINT_TO_POINT).to_numpy() | (count == 2)
+    usable = names.map(kinds).ne(POINT_TO_POINT).to_numpy() | (count == 2)
     table = pd.crosstab(names[usable], rank[usable]).reindex(columns=range(count), fill_value=0)
     alike = table.index[table.gt(0).all(axis=1) & table.eq(table[0], axis=0).all(axis=1)]
     rows = np.flatnonzero(usable & names.isin(alike).to_numpy())

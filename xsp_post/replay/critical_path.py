@@ -8,6 +8,7 @@ their ends, so their lengths add up to the execution's exactly.
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.executions import Clock
 from xsp_post.replay.graph import (
@@ -23,7 +24,7 @@ from xsp_post.replay.graph import (
     Steps,
     make_steps,
 )
-from xsp_post.replay.recording import OperationKind, Operations
+from xsp_post.replay.recording import Operations
 from xsp_post.replay.simulate import NEVER, Program
 
 HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
@@ -34,7 +35,7 @@ HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
     "synchronisation",
 )
 COMMUNICATION = "communication"
-KINDS = (*(kind.name.lower() for kind in OperationKind), COMMUNICATION, HOST, LAUNCH, LATENCY, STREAM_GAP,
+KINDS = (*(kind.name.lower() for kind in ActivityKind), COMMUNICATION, HOST, LAUNCH, LATENCY, STREAM_GAP,
          SYNCHRONISATION)  # fmt: skip
 COLUMNS = ("kind", "layer_index", "operation_index", "start_ns", "end_ns")
 _WORDS = pd.Index(KINDS, dtype=object)

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from xsp_post.base.errors import UsageError
+from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
@@ -34,7 +35,6 @@ from xsp_post.replay.executions import (
 )
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
-from xsp_post.replay.recording import OperationKind
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
@@ -155,8 +155,9 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-    clocks = (simulated_clock(one) for one in (identity.replayed, replay(graph, amounts)))
-    before, after = (_elapsed(graph, executions, clock, of_device=True) for clock in clocks)
+    before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)
+    executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
+    after = _elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
     return 1 - after / before if before > 0 else None
 
 
@@ -172,7 +173,7 @@ class _Trial:
         """Parts of the kernels, bool per operation: those with `LEAST_PART_RATIO` of their time, but for all of it."""
         operations = self.identity.graph.recording.operations
         family, kinds = _families(self.identity.graph), _kinds(self.identity.graph)
-        is_kernel = (operations.kind == OperationKind.KERNEL) & ~kinds[1] & ~kinds[2]
+        is_kernel = (operations.kind == ActivityKind.KERNEL) & ~kinds[1] & ~kinds[2]
         found = {name: family == number for number, name in enumerate(FAMILIES) if name != OTHER}
         of_name = [runs_on_tensor_cores(name) for name in operations.name.categories.astype(str)]
         for name, value in ((TENSOR_CORES, True), (ORDINARY, False)):
@@ -222,7 +223,7 @@ class _Trial:
         is_half = resources == (SYNCHRONISATION,)  # of the waits: half of what is saved where nobody waits
         amounts = self._shorter(resources, 0.0 if is_half else FACTOR)
         if HOST in resources:
-            executions = _with_shorter_edges(executions)
+            executions = _with_shorter_edges(executions, FACTOR)
         if release_ns is not None:
             amounts.release_ns = release_ns
         if HOST not in resources and _alike(amounts, graph.amounts):
@@ -270,15 +271,12 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: b
     return float(np.mean(taken))
 
 
-def _with_shorter_edges(executions: Executions) -> Executions:
-    """Executions whose host code before the first call and after the last one is halved too."""
-    shorter: dict[str, Any] = {
-        "tail_ns": np.rint(executions.tail_ns * FACTOR),
-        "begin_ns": executions.begin_ns * FACTOR,
-    }
+def _with_shorter_edges(executions: Executions, factor: float) -> Executions:
+    """Executions whose host code before the first call and after the last one is shorter, too."""
+    shorter: dict[str, Any] = {name: vars(executions)[name] * factor for name in ("tail_ns", "begin_ns")}
     for name in ("lead_ns", "since_ns"):
-        shorter[name] = np.rint(getattr(executions, name) * FACTOR).astype(np.int64)
-    return replace(executions, **shorter)
+        shorter[name] = np.rint(vars(executions)[name] * factor).astype(np.int64)
+    return replace(executions, **shorter | {"tail_ns": np.rint(shorter["tail_ns"])})
 
 
 def _scale(values: np.ndarray, rows: np.ndarray | slice, factor: float) -> None:
@@ -295,8 +293,8 @@ def _families(graph: Graph) -> np.ndarray:
 def _kinds(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Which operations are copies, communication, and waiting kernels; bool each."""
     operations, family = graph.recording.operations, _families(graph)
-    is_kernel = operations.kind == OperationKind.KERNEL
-    return operations.kind == OperationKind.MEMCPY, is_kernel & (family == _TALKS), is_kernel & (family == _WAITS)
+    is_kernel = operations.kind == ActivityKind.KERNEL
+    return operations.kind == ActivityKind.MEMCPY, is_kernel & (family == _TALKS), is_kernel & (family == _WAITS)
 
 
 def _shorter_kernels(graph: Graph, amounts: Amounts, factor: float) -> None:
@@ -338,12 +336,13 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 
 def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
-    """What waiting calls take beyond what they wait for; with the factor 0 nobody waits, for single values neither."""
+    """What waiting calls take beyond what they wait for; with the factor 0 nobody waits, for single values neither. A
+    free waits as before: it is an allocation."""
     rows = np.flatnonzero((graph.recording.calls.wait >= 0) & ~graph.recording.calls.allocates)
     _scale(amounts.own_ns, rows, factor)
     _scale(amounts.after_ns, rows, factor)
     if not factor:
-        amounts.waits[:] = False
+        amounts.waits[rows] = False
         release_reads(graph, amounts)
 
 
@@ -375,9 +374,16 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
 }
 
 
+def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
+    """Neither copies nor their calls take time."""
+    _shorter_copies(graph, amounts, 0.0)
+    calls = graph.recording.operations.call[_kinds(graph)[0]]
+    amounts.own_ns[calls[calls >= 0]] = 0
+
+
 def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:
     """No stream waits for another one."""
     amounts.orders = amounts.orders[:0]
 
 
-IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders}
+IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls}

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.on_disk import moved
+from xsp_post.arrays.texts import index_of
+from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
+from xsp_post.names.families import FAMILIES, family_index
 
 
 @dataclass
@@ -63,6 +65,22 @@ def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     return start, end
 
 
+def waiting_kernels(tree: Tree) -> np.ndarray:
+    """Which operations are kernels that only wait (for a copy, a signal, another rank): no work; rows, ascending."""
+    names = different(tree.activities["name_id"].to_numpy())
+    waits = names[family_index(index_of(names, tree.strings)) == FAMILIES.index("waiting")]
+    if not len(waits):
+        return waits
+    is_kernel = tree.activities["kind"].to_numpy() == ActivityKind.KERNEL
+    return np.flatnonzero(is_kernel & np.isin(tree.activities["name_id"].to_numpy(), waits))
+
+
+def at_work(rows: np.ndarray | slice, waits: np.ndarray, count: int) -> np.ndarray | slice:
+    """Rows without `waiting_kernels`, ascending; all, where nothing else ran."""
+    works = np.setdiff1d(np.arange(count)[rows], waits, assume_unique=True) if len(waits) else waits
+    return works if len(works) else rows
+
+
 def rows_of(codes: np.ndarray, code: int) -> np.ndarray | slice:
     """The rows of one device; a slice where it is the only one."""
     mine = codes == code
@@ -75,14 +93,14 @@ def different(values: np.ndarray) -> np.ndarray:
 
 
 def find_gaps(tree: Tree) -> Gaps:
-    """The gaps of every device that did anything, in order of device and time."""
+    """The gaps of every device that did anything, in order of device and time; kernels that only wait are none."""
     activities = tree.activities
     codes, numbers = device_codes(tree)
     starts, ends = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     process = activities["process_index"].to_numpy()
     run_start, run_end = executions = execution_intervals(tree)
     run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
-    parts, devices = [], []
+    parts, devices, waits = [], [], waiting_kernels(tree)
     for code, number in enumerate(numbers.tolist()):
         rows = rows_of(codes, code)
         runs = np.isin(run_process, different(process[rows]))
@@ -90,6 +108,7 @@ def find_gaps(tree: Tree) -> Gaps:
             int(min(starts[rows].min(), run_start[runs].min(initial=np.iinfo(np.int64).max))),
             int(max(ends[rows].max(), run_end[runs].max(initial=np.iinfo(np.int64).min))),
         )
+        rows = at_work(rows, waits, len(codes))
         start, end, *edges = _gaps_of(rows, starts[rows], ends[rows], window)
         parts.append((np.full(len(start), code, np.int32), start, end, *edges))
         devices.append((number, *window, window[1] - window[0] - int((end - start).sum())))
@@ -98,7 +117,7 @@ def find_gaps(tree: Tree) -> Gaps:
         none = np.zeros(0, np.int64)
         return Gaps(none, none, none, none, none, frame, executions)
     device, start, end, previous, following = (
-        moved(np.concatenate(columns) if len(parts) > 1 else columns[0]) for columns in zip(*parts)
+        np.concatenate(columns) if len(parts) > 1 else columns[0] for columns in zip(*parts)
     )
     return Gaps(device, start, end, previous, following, frame, executions)
 

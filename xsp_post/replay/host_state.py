@@ -16,13 +16,12 @@ import pandas as pd
 from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
+from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in
 from xsp_post.replay.calls import CallClass, are_communication, call_classes, system_class
 from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
-# overheadType of nsys: driver JIT, module loading, lazy function loading
-LOADING_TYPES = (2, 6, 7)
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
 # Beginnings of the names of overheads that say what the profiler did.
 _OVERHEADS = (
@@ -60,6 +59,7 @@ class Cause(IntEnum):
     GRAPH_LAUNCH = 17
     FIRST_LAUNCH = 18
     NOT_RECORDED = 19
+    DEVICE_WAIT = 20
 
 
 _OF_CALL = np.array([Cause.HOST_CODE, Cause.LAUNCH_CALL, Cause.COPY_CALL, Cause.SYNCHRONIZATION, Cause.ALLOCATION,

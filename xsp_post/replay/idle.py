@@ -16,7 +16,7 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import loads_code
-from xsp_post.replay.gaps import Gaps, different, find_gaps, rows_of
+from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, rows_of, waiting_kernels
 from xsp_post.replay.host_state import WAITING, Cause, HostState, Pieces
 
 _NO_LAYER = -1
@@ -75,7 +75,7 @@ class IdleBlocks:
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._gaps = find_gaps(tree)
-        self._state = HostState(tree)
+        self._state, self._waits = HostState(tree), _waits_of_devices(tree)
         self.devices = self._gaps.devices
         self.gap_count = len(self._gaps.start)
 
@@ -97,6 +97,8 @@ class IdleBlocks:
             _watch(state, gaps, launched, some)
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
+            if len(self._waits):
+                _mark_device_waits(tree, self._waits, pieces)
             pieces["layer_node_id"] = _layers(tree, pieces)
             pieces["cause"], pieces["detail_id"] = _details(tree, pieces, first_launches)
             yield _coalesced(pieces)
@@ -217,6 +219,9 @@ def _explain(
     whole = _Parts(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(_Parts)))
     gap = row[whole.at]
     in_call = np.isin(whole.cause, (int(Cause.LAUNCH_CALL), int(Cause.LAUNCH_LATENCY)))
+    # before the first node, not between two
+    launch = np.append(tree.activities["launch_id"].to_numpy(), -2)
+    in_call &= launch[gaps.previous[gap]] != launch[gaps.next[gap]]
     whole.cause[in_call & np.isin(whole.call, graph_launches)] = int(Cause.GRAPH_LAUNCH)
     return pd.DataFrame(
         {
@@ -295,6 +300,32 @@ def _on_the_way(
     call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
     return _Parts(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
+
+
+def _waits_of_devices(tree: Tree) -> pd.DataFrame:
+    """The kernels that only wait, by device and start; ``reach_ns``: the last end so far."""
+    rows = waiting_kernels(tree)
+    device = device_codes(tree)[0][rows] if len(rows) else rows
+    frame = tree.activities.iloc[rows][["start_ns", "end_ns", "short_name_id"]].assign(device=device)
+    frame = frame.sort_values(["device", "start_ns"], kind="stable")
+    return frame.assign(reach_ns=frame.groupby("device")["end_ns"].cummax())
+
+
+def _mark_device_waits(tree: Tree, waits: pd.DataFrame, pieces: pd.DataFrame) -> None:
+    """On the way to a device that ran a kernel which waits, an operation waited for what that one did (in place)."""
+    late = (Cause.LAUNCH_LATENCY, Cause.QUEUED, Cause.NOT_RECORDED, Cause.UNKNOWN)
+    rows = np.flatnonzero(np.isin(pieces["cause"], [int(one) for one in late]) & (pieces["device"] >= 0))
+    start, end, device = (pieces[name].to_numpy()[rows] for name in ("start_ns", "end_ns", "device"))
+    cause, detail = pieces["cause"].to_numpy().copy(), pieces["detail_id"].to_numpy().copy()
+    for one, mine in waits.groupby("device"):
+        at = np.searchsorted(mine["start_ns"].to_numpy(), end) - 1
+        reach, name = (
+            mine["reach_ns"].to_numpy()[np.maximum(at, 0)],
+            mine["short_name_id"].to_numpy()[np.maximum(at, 0)],
+        )
+        hit = (device == one) & (at >= 0) & (reach - start > (end - start) / 2)
+        cause[rows[hit]], detail[rows[hit]] = int(Cause.DEVICE_WAIT), name[hit]
+    pieces["cause"], pieces["detail_id"] = cause, detail
 
 
 def _is_copy(kind: np.ndarray) -> np.ndarray:

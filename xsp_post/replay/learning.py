@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
-from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, OperationKind, Operations, Recording
+from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, Operations, Recording
 
 _DEFAULT_LATENCY_NS = 3_000
 _DEFAULT_GAP_NS = 1_000
@@ -21,7 +22,8 @@ _CLEARLY_NS = 10_000  # an operation was queued when its call ended this long be
 _RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this much before the work ended
 _TRIED = 4  # operations that ended last, of which one may be what another waited for
 _DEEPEST = 1 << 14
-_GRAPH_GROUP = 2 * len(OperationKind)  # groups of operations from here on are nodes of graphs
+_FEW_AHEAD = 32  # launches ahead of the device that tell nothing of a full queue
+_GRAPH_GROUP = 2 * len(ActivityKind)  # groups of operations from here on are nodes of graphs
 
 
 @dataclass
@@ -54,7 +56,7 @@ def learn(recording: Recording) -> Learnt:
     call_start = calls.start_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
     call_end = calls.end_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
     is_host = recording.stream_is_host[operations.stream] if len(operations) else np.zeros(0, bool)
-    is_copy = operations.kind == OperationKind.MEMCPY
+    is_copy = operations.kind == ActivityKind.MEMCPY
     # a copy from pageable memory goes on while its call lasts, and may end a little after it
     during = (call_end - operations.start_ns) * 2 > operations.duration_ns
     is_blocking = has_call & (is_host | (is_copy & during & (operations.start_ns < call_end)))
@@ -65,9 +67,11 @@ def learn(recording: Recording) -> Learnt:
     least = _least_latency(operations.start_ns - anchor, starts & (free <= call_start))
     orders, order_ns = _orders(recording, np.maximum(free, anchor + least))
     free = _free(previous_end, operations, orders)
-    latency, latencies = _latencies(operations.start_ns - anchor, starts & (free <= call_start), group)
+    is_behind = starts & _behind_earlier_work(recording, previous_end, call_end)
+    latency, latencies = _latencies(operations.start_ns - anchor, starts & (free <= call_start) & ~is_behind, group)
     # it started when its launch had arrived: no launch took longer than until then
     latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
+    latency[is_behind] = (operations.start_ns - anchor)[is_behind]
     latency[is_host] = 0
     is_queued = starts & (call_end + _CLEARLY_NS < previous_end) & (free == previous_end)
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
@@ -114,6 +118,20 @@ def _previous_end(recording: Recording) -> np.ndarray:
     return before
 
 
+def _behind_earlier_work(recording: Recording, previous_end: np.ndarray, call_end: np.ndarray) -> np.ndarray:
+    """Which operations, the first of their stream, began when many launches of the stream had returned: what was
+    launched before this part of the recording kept the stream busy. bool each."""
+    operations = recording.operations
+    first = np.flatnonzero((previous_end < 0) & (operations.call >= 0))
+    begin = np.full(len(recording.stream_process), -1, np.int64)
+    begin[operations.stream[first]] = operations.start_ns[first]
+    returned = (operations.call >= 0) & (call_end < begin[operations.stream])
+    result = np.zeros(len(operations), bool)
+    ahead = np.bincount(operations.stream[returned], minlength=len(begin))
+    result[first] = ahead[operations.stream[first]] > _FEW_AHEAD
+    return result
+
+
 def _free(previous_end: np.ndarray, operations: Operations, orders: np.ndarray) -> np.ndarray:
     """When the stream was free and what it waited for of other streams had ended, for each operation."""
     free = previous_end.copy()
@@ -139,7 +157,7 @@ def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tup
             result[group == one] = round(value)
         if mine.any():
             how = " (graph)" if one >= _GRAPH_GROUP else " (blocking)" if one % 2 else ""
-            said[OperationKind(one % _GRAPH_GROUP // 2).name.lower() + how] = value
+            said[ActivityKind(one % _GRAPH_GROUP // 2).name.lower() + how] = value
     return result, said
 
 
@@ -250,14 +268,15 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
 
     A launch is taken as blocked where it took far longer than usual and returned just after an older operation of
     its stream had started; the number launched since that one is the depth when most blocked launches agree on it.
-    Their own time (in place) becomes the usual one.
+    Their own time (in place) becomes the usual one. In a part of a recording operations from before it fill the queue:
+    launches before any of its own operations began do not say how deep it is, and were held back alike.
     """
     calls, operations = recording.calls, recording.operations
-    is_kernel = (operations.call >= 0) & (operations.kind != OperationKind.MEMCPY)
+    is_kernel = (operations.call >= 0) & (operations.kind != ActivityKind.MEMCPY)
     if is_kernel.sum() < 64:
         return 0, 0
     free = float(np.quantile(own[operations.call[is_kernel]], 0.05))  # of a launch that nothing holds back
-    depths, waits, blocked_rows = [], [], []
+    depths, waits, blocked_rows, firsts = [], [], [], []
     for stream in range(len(recording.stream_process)):
         mine = np.flatnonzero((operations.stream == stream) & (operations.call >= 0))
         if len(mine) < 64 or recording.stream_is_host[stream]:
@@ -270,8 +289,11 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
         waits.append(calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)])
         depths.append(ahead)
         blocked_rows.append(call[slow])
-    ahead, wait, rows = (np.concatenate(x) if x else np.zeros(0, np.int64) for x in (depths, waits, blocked_rows))
-    deep = ahead > 32
+        firsts.append((started == 0).astype(np.int64))
+    ahead, wait, rows, first = (
+        np.concatenate(x) if x else np.zeros(0, np.int64) for x in (depths, waits, blocked_rows, firsts)
+    )
+    deep = (ahead > _FEW_AHEAD) & (first == 0)
     if deep.sum() < 16:
         return 0, 0
     depth = int(np.median(ahead[deep]))
@@ -279,8 +301,10 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
     if agree.sum() < 0.5 * deep.sum() or depth > _DEEPEST:
         return 0, 0
     held = np.zeros(len(calls), bool)
-    held[rows[agree]] = True
-    others = own[operations.call[is_kernel]][~held[operations.call[is_kernel]]]
+    held[rows[agree | ((first == 1) & (ahead > _FEW_AHEAD) & (ahead <= depth))]] = True
+    unknown = held.copy()
+    unknown[rows[first == 1]] = True
+    others = own[operations.call[is_kernel]][~unknown[operations.call[is_kernel]]]
     own[held] = round(float(np.median(others))) if len(others) else round(free)
     return depth, int(np.median(wait[agree]))
 
@@ -319,7 +343,7 @@ def _spins(recording: Recording) -> np.ndarray:
     before its own end; shape (kernels, 2). Without one a kernel waits for something that is not known."""
     operations = recording.operations
     of_family = is_of_family(pd.Series(operations.name), "waiting")
-    spins = np.flatnonzero((operations.kind == OperationKind.KERNEL) & of_family)
+    spins = np.flatnonzero((operations.kind == ActivityKind.KERNEL) & of_family)
     if not len(spins):
         return np.zeros((0, 2), np.int64)
     by_end = np.argsort(operations.end_ns, kind="stable")
@@ -341,7 +365,7 @@ def meetings_in(recording: Recording) -> np.ndarray:
     (meetings, ranks)."""
     operations = recording.operations
     of_family = is_of_family(pd.Series(operations.name), "communication")
-    talks = np.flatnonzero((operations.kind == OperationKind.KERNEL) & of_family)
+    talks = np.flatnonzero((operations.kind == ActivityKind.KERNEL) & of_family)
     rank, processes = pd.factorize(operations.process[talks], sort=True)
     if len(processes) < 2:
         return np.zeros((0, 1), np.int64)

@@ -1,19 +1,19 @@
 """Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before
+from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
                       "launch_thread_id"]  # fmt: skip
-_COUNTS = ["kernel_count", "copy_count", "graph_count"]
+COUNTS = ["kernel_count", "copy_count", "graph_count"]
 MOST_OPERATIONS = 200_000  # of a capture that is replayed as a whole
 PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execution
 # A copy of a few values: its time is that of any copy, and who makes it wants to know them.
@@ -22,13 +22,6 @@ _NUMBER = {kind: number if kind in WAITS else -1 for number, kind in enumerate(C
 _ALLOCATES = "Free|[Aa]lloc|[Rr]egister|MemCreate"  # calls that take or free memory
 FAULT_NS = 50_000  # from the end of one migration of pages to the next: the same kernel waits for both
 CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
-
-
-class OperationKind(IntEnum):
-    KERNEL = 0
-    MEMCPY = 1
-    MEMSET = 2
-    GRAPH = 3  # an opaque graph execution
 
 
 @dataclass
@@ -159,8 +152,8 @@ def main_executions(iterations: pd.DataFrame, of_every_kind: bool = False) -> tu
 def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[int, int] | None:
     """First and last ns of the launches that are replayed of a large capture; None: all of it. They are those of the
     median execution and of as many before and after it as `PART_OPERATIONS` hold, else those in the middle."""
-    captures = results.frame("captures", ["capture_id", *_COUNTS])
-    count = int(captures.loc[captures["capture_id"] == capture_id, _COUNTS].to_numpy().sum())
+    captures = results.frame("captures", ["capture_id", *COUNTS])
+    count = int(captures.loc[captures["capture_id"] == capture_id, COUNTS].to_numpy().sum())
     if count <= MOST_OPERATIONS:
         return None
     chosen, _ = main_executions(iterations)
@@ -184,7 +177,7 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     kernels = _launched(
         results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id", "graph_node_id"]), capture_id, span
     )
-    kernels = kernels.assign(kind=int(OperationKind.KERNEL), is_read=0)
+    kernels = kernels.assign(kind=int(ActivityKind.KERNEL), is_read=0)
     columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
     memory = _launched(results.frame("memory_operations", columns), capture_id, span)
     moves = memory["direction"].astype(str).str.contains("unified", regex=False)  # no operations: faults of the kernels
@@ -193,7 +186,7 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     end[:-1] = np.where(begin[1:] - end[:-1] < FAULT_NS, np.maximum(begin[1:], end[:-1]), end[:-1])
     memory = memory[~moves]
     is_read = memory["direction"].astype(object).eq("device to host") & are_few(memory)
-    codes = {kind.name.lower(): int(kind) for kind in OperationKind}
+    codes = {kind.name.lower(): int(kind) for kind in ActivityKind}
     kind = memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64)
     memory = memory.drop(columns=["direction", "bytes"])
     memory = memory.assign(kind=kind, layer_index=-1, kernel_id=-1, is_read=is_read.astype(np.int64), graph_node_id=-1)

@@ -166,7 +166,8 @@ def _changed(
     if release_ns is not None:
         amounts.release_ns = release_ns
     given = identity.executions
-    executions = replace(given, lead_ns=given.lead_ns.copy(), tail_ns=given.tail_ns.copy())
+    edges = {name: vars(given)[name].copy() for name in ("lead_ns", "since_ns", "begin_ns", "tail_ns")}
+    executions = replace(given, **edges)
     effects = [apply_change(change, identity.graph, amounts, executions, results, capture_id) for change in changes]
     replayed = replay(identity.graph, amounts)
     return _Changed(effects, amounts, replayed, executions, measure(executions, simulated_clock(replayed)))

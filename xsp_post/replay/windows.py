@@ -19,11 +19,13 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
 from xsp_post.names.number_types import without_tensor_cores
-from xsp_post.replay.gaps import device_codes, different, execution_intervals, rows_of
+from xsp_post.replay.gaps import at_work, device_codes, different, execution_intervals, rows_of, waiting_kernels
 
 # Where a piece of time lies.
-EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT = "execution", "warm-up", "outside", "lead-in", "lead-out"
-SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT)
+EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT, BETWEEN = (
+    "execution", "warm-up", "outside", "lead-in", "lead-out", "between",
+)  # fmt: skip
+SCOPES = (EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT, BETWEEN)
 _MATRIX = [FAMILIES.index(family) for family in PRODUCTS]
 _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
@@ -42,13 +44,22 @@ def scope_of_iterations(tree: Tree) -> np.ndarray:
     return np.append(np.where(warm, SCOPES.index(WARMUP), SCOPES.index(EXECUTION)), SCOPES.index(OUTSIDE))
 
 
+def _with_between(tree: Tree, scope: np.ndarray, start_ns: np.ndarray | pd.Series) -> np.ndarray:
+    """Scopes of what begins at these times: what lies outside of all executions, but between two measured ones, is
+    part of their period."""
+    measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
+    begins = tree.iterations["start_ns"].to_numpy()[measured] if measured.any() else np.zeros(1, np.int64)
+    is_between = (scope == SCOPES.index(OUTSIDE)) & (start_ns >= begins.min()) & (start_ns < begins.max())
+    return np.where(is_between, SCOPES.index(BETWEEN), scope)
+
+
 def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     """Scope number of every piece of idle time. What an execution did before the first operation of the device is
     its lead-in, after the last one its lead-out: the device waited for the program, not for its next operation."""
     if not len(pieces):
         return np.zeros(0, np.int64)
-    scope = scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()]
-    is_inside = scope != SCOPES.index(OUTSIDE)
+    scope = _with_between(tree, scope_of_iterations(tree)[pieces["iteration_index"].to_numpy()], pieces["start_ns"])
+    is_inside = (scope != SCOPES.index(OUTSIDE)) & (scope != SCOPES.index(BETWEEN))
     scope = np.where(is_inside & (pieces["next_activity"].to_numpy() < 0), SCOPES.index(LEAD_OUT), scope)
     return np.where(is_inside & (pieces["previous_activity"].to_numpy() < 0), SCOPES.index(LEAD_IN), scope)
 
@@ -60,16 +71,18 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     """
     codes, _ = device_codes(tree)
     of_activity = scope_of_iterations(tree).astype(np.int8)[tree.activities["iteration_index"].to_numpy()]
+    of_activity = _with_between(tree, of_activity, tree.activities["start_ns"].to_numpy())
     activity_names = _names_of(tree)
     family = activity_names.family[activity_names.code]
     runs = execution_intervals(tree)
-    facts = _gpu_facts(tree)
+    facts, waits = _gpu_facts(tree), waiting_kernels(tree)
     device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].cat.codes.to_numpy()
     idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
         mine = rows_of(codes, number)
-        busy = _busy_parts(tree, mine, family[mine], runs)
+        works = at_work(mine, waits, len(codes))
+        busy = _busy_parts(tree, works, family[works], runs)
         inside = of_activity[mine]
         for index, name in enumerate(SCOPES):
             parts = busy[index]
@@ -175,7 +188,7 @@ def _covered(
         if len(s):
             at = np.searchsorted(s, low, side="right") - 1
             found[(at >= 0) & (e[np.maximum(at, 0)] >= high)] = one
-    np.add.at(result, found, high - low)
+    np.add.at(result, _with_between(tree, found, low), high - low)
     return result
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import on_disk
 from xsp_post.base.findings import Finding, from_frame, to_frame, worst_first
 from xsp_post.model.results import Analysis, Results, finite
 from xsp_post.model.schemas import TABLES
@@ -172,7 +171,7 @@ class Graph(Results):
         self._found[step] = found
         for one, value in ({name: made} if len(step.names) == 1 else made).items():
             if one not in self._given:
-                self._made.setdefault(one, on_disk.kept(value) if isinstance(value, pd.DataFrame) else value)
+                self._made.setdefault(one, value)
 
     def complete(self) -> Analysis:
         self._wanted = frozenset(self.tables())

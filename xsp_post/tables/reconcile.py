@@ -24,8 +24,9 @@ from xsp_post.arrays.statistics import compare_summaries
 from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO
+from xsp_post.model.kinds import SELF
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns
 
@@ -38,7 +39,6 @@ _SYNCHRONOUS_SHARE = 0.99
 WITHIN_ONE_PROCESS = "no overhead shown: within one process each, so that nothing about levels follows (--repeat 5)"
 OTHER_PROGRAM = "no overhead: with layer ranges other code runs"
 CAPTURES, ITERATIONS, PAIRS = "captures", "iterations", "pairs"  # what an interval is over
-_SELF = "[self]"  # layer_type of work between layers
 
 
 def overhead_and_findings(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
@@ -133,7 +133,7 @@ def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
         iterations[["capture_id", "iteration_index", "phase", "batch_size", "level", "process", "round"]],
         on=["capture_id", "iteration_index"], validate="many_to_one",
     )  # fmt: skip
-    is_host = layers["capture_id"].isin(_synchronous_captures(analysis)) | (
+    is_host = layers["capture_id"].isin(synchronous_captures(analysis)) | (
         layers["latency_source"].astype("object") == "host"
     )
     texts = {name: layers[name].astype("object") for name in ("layer_path", "layer_type")}
@@ -144,10 +144,10 @@ def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
     )[_SAMPLE]  # fmt: skip
 
 
-def _synchronous_captures(analysis: Results) -> list[int]:
+def synchronous_captures(analysis: Results) -> list[int]:
     """Captures in which (almost) every layer's device work ended within the layer's own range, so that the
     host's clock saw all of it: CPU operators, or launches that block."""
-    nodes = analysis.frame("nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
+    nodes = frame_or_empty(analysis, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
     with_work = nodes[(nodes["level"].astype("object") == "LAYER") & (nodes["projected_end_ns"] >= 0)]
     is_within = with_work["projected_end_ns"] <= with_work["end_ns"]
     share = is_within.groupby(with_work["capture_id"]).mean()
@@ -307,7 +307,7 @@ def _unmatched_layers(cells: pd.DataFrame) -> list[Finding]:
     """Layers seen at one of the levels that see layers, and not at another that the same case was run at."""
     layers = cells[(cells["event_kind"] == LAYER) & (cells["level"] != RUN_MODEL)]
     # what a model does between its layers is seen where kernels are, and has no range that M/L could measure
-    layers = layers[layers["layer_type"] != _SELF]
+    layers = layers[layers["layer_type"] != SELF]
     if layers.empty:
         return []
     case = [layers["batch_size"], layers["phase"]]

@@ -70,14 +70,14 @@ def why_none(results: Results, limit: Limit) -> str:
     if limit.records_graph:
         return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
     if limit.reason == SERIAL:
-        return "Nothing is advised: Nsight Compute ran the kernels one by one; its own sections advise on each."
+        return "Nothing is advised here: Nsight Compute's own sections advise on each kernel."
     if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
         return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
     least = format_ratio_percent(LEAST_RATIO)
     if tried := _known(results, limit)[0]:
-        few = "saves less than that, or less than the replay's error"
-        return f"Nothing is advised: in a replay, what concerns {least} of the time or more ({', '.join(tried)}) {few}."
-    return f"Nothing is advised: no change that is known concerns {least} of the time or more."
+        few = f"No change saved {least} of the time in a replay, and more than the replay's error"
+        return f"{few}. Tried: {', '.join(tried)}."
+    return f"No known change would save {least} of the time or more."
 
 
 def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:

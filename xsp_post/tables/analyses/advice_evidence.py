@@ -22,6 +22,7 @@ from xsp_post.tables.analyses.remedies import words_for
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 _FRAMEWORK += "|^ProfilerStep"
 _LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
+_LUMP_NS = 1_000_000  # and one that is no overhead of a call
 NOTHING: Mapping[str, str] = {}
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
@@ -107,6 +108,13 @@ class Situation:
         is_short = rows["longest_ns"] < _LONG_PIECE_RATIO * each
         return (rows["owner"].str.contains(_FRAMEWORK) | ((is_none | launches) & is_short)).to_numpy()
 
+    def is_lump(self, rows: pd.DataFrame) -> pd.Series:
+        """Which rows of `causes` are host code that is mostly one long piece in each execution."""
+        each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
+        times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
+        is_long = rows["longest_ns"] >= max(_LONG_PIECE_RATIO * each, _LUMP_NS)
+        return rows["cause"].eq("host_code") & is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
+
     @cached_property
     def execution_count(self) -> int:
         """Executions of the scope; 1 where none is known."""
@@ -134,14 +142,18 @@ class Situation:
 
     def _in_scope(self, rows: pd.DataFrame) -> np.ndarray:
         """Which operations belong to what the limit speaks of; bool."""
-        iterations = frame_or_empty(self.results, "iterations", ["capture_id", "iteration_index", "is_warmup"])
+        columns = ["capture_id", "iteration_index", "is_warmup", "start_ns"]
+        iterations = frame_or_empty(self.results, "iterations", columns)
         index = rows["iteration_index"].fillna(-1).to_numpy(np.int64)
         mine = rows["capture_id"].isin(self.limit.captures).to_numpy()
         if self.limit.scope == OUTSIDE:  # no device worked in an execution, or the executions are a guess
             return mine
         chosen = iterations[iterations["is_warmup"].astype(bool).eq(self.limit.scope == "warm-up")]
         wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
-        return mine & (index >= 0) & pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
+        chosen = chosen[chosen["capture_id"].isin(self.limit.captures)]
+        between = rows["start_ns"].between(chosen["start_ns"].min(), chosen["start_ns"].max()).to_numpy(bool)
+        inside = pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
+        return mine & np.where(index >= 0, inside, between & (self.limit.scope == "execution"))
 
     @cached_property
     def copies(self) -> pd.DataFrame:

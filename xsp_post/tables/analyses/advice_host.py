@@ -74,7 +74,7 @@ def _launches(situation: Situation) -> list[Found]:
     host = situation.waited(*_BETWEEN_LAUNCHES)
     # long code in ranges of the program itself has to run, too
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
-    host = host[~own & ~host.index.isin(situation.inside(LOADER).index)]
+    host = host[~own & ~situation.is_lump(host) & ~host.index.isin(situation.inside(LOADER).index)]
     causes = situation.causes
     is_once = causes["cause"].isin(["profiler_overhead", "module_load", FIRST_LAUNCH])
     known = _sum(causes[~is_once])
@@ -96,6 +96,7 @@ def _launches(situation: Situation) -> list[Found]:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
+        grows |= situation.is_lump(causes)  # has a remedy of its own
         found += situation.found("larger-batch", _sum(causes[~is_once & ~grows]), said)
     return found
 
@@ -133,7 +134,7 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
-    place = f"in {owner}" if owner else ""
+    place = f"in {owner}" if owner else "in no range" if code == "host-code" and not calls.idxmax() else ""
     if owner and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
@@ -156,8 +157,10 @@ def _host(situation: Situation) -> list[Found]:
     count = int(allocations["piece_count"].sum())
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
     found = [replace(one, is_open=True) for one in found]
-    causes = {"streams": ["queued"], "load-once": ["module_load"], "host-blocked": ["os_call", "input_output"],
-              "sleeps": ["sleep"], "processor": ["descheduled"]}  # fmt: skip
+    causes = {
+        "streams": ["queued", "device_wait"], "load-once": ["module_load"], "host-blocked": ["os_call", "input_output"],
+        "sleeps": ["sleep"], "processor": ["descheduled"],
+    }  # fmt: skip
     for code, names in causes.items():
         found += _place_of(situation, code, waited(*names))
     threads = waited("thread_wait")
@@ -166,9 +169,10 @@ def _host(situation: Situation) -> list[Found]:
         other = str(named.groupby("detail", sort=False)["idle_ns"].sum().idxmax())
         found += _place_of(situation, "waits-for-thread", named, other=other)
     rows = waited("host_code")
-    # short stretches between launches are the business of graphs; what is in no range and no frame has no place
+    # short stretches between launches are the business of graphs; in no range and no frame they have no place
     rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
-    rows = rows[(rows["owner"].ne("") | rows["call_name"].ne("")) & ~situation.is_framework(rows)]
+    has_place = rows["owner"].ne("") | rows["call_name"].ne("") | situation.is_lump(rows)
+    rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):
         owner = str(rows.groupby("owner", sort=False)["idle_ns"].sum().idxmax())
         mine = rows[rows["owner"].eq(owner)]

@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import union_length
 from xsp_post.model.results import frame_or_empty
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD
 from xsp_post.names.number_types import without_tensor_cores
@@ -17,6 +17,7 @@ from xsp_post.tables.analyses.advice_evidence import Found, Situation
 LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
 LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
 LEAST_STREAM_RATIO = 0.1  # of the kernel time on a stream that could run beside others
+LEAST_PIECES = 20  # small copies in one execution
 LEAST_ATTENTIONS = 4  # as in a model of several layers
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
@@ -185,10 +186,14 @@ def _copies(situation: Situation) -> list[Found]:
     found = situation.found("prefetch", moved + waited, said, is_open=True)
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
-    # beside kernels that only wait a copy hides nothing: what the replay says of copies counts, too
-    by_replay = int(2 * limit.gain("copies") * limit.whole_ns) if "copies" in limit.limits else 0
-    alone = min(max(situation.window("copy_busy_ns"), by_replay), int(time.sum()))
+    alone = min(situation.window("copy_busy_ns"), int(time.sum()))
     inside, ideal = copies["direction"].eq("device to device"), ""
+    pieces = copies[copies["is_small"] & copies["direction"].eq("host to device")]
+    if len(pieces) >= LEAST_PIECES * situation.execution_count and len(pieces) > len(copies) / 2:
+        size = format_bytes(int(pieces["bytes"].mean()))
+        said = f"{format_count(len(pieces))} copies to the device of {size} on average; the device waited "
+        said += f"{format_ns(waited)} in copy calls."
+        found += situation.found("copy-together", alone + waited, said, is_open=True)
     if not alone + waited or copies.loc[~inside, "is_small"].mean() > 0.5:  # values that one side needs at once
         return found
     shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
@@ -206,7 +211,7 @@ def _copies(situation: Situation) -> list[Found]:
     # what the copies can run beside: kernels, graphs, and the time in which the device waits
     rest = situation.window("kernel_ns") + situation.window("graph_busy_ns") + limit.window_ns - limit.busy_ns
     if alone > rest:
-        less = f"{said} All else takes {format_ns(rest)}: behind it no more can be hidden."
+        less = f"{said} All else takes {format_ns(rest)}: no more of the copies can be hidden."
         found += situation.found("copy-less", alone, less)
     spent = alone + waited if ideal else min(alone + waited, rest)
     return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal)

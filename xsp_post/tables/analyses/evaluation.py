@@ -7,12 +7,12 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.hardware.peaks import PIPES
+from xsp_post.model.schemas.units import NS_PER_MS
 from xsp_post.tables.analyses.frames import FloatArray, IntArray, divide, group_sum, picked, shaped, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
 from xsp_post.tables.analyses.model_tables import captured, kernel_counts
 
-_MILLISECOND_NS = 1_000_000
 # The paper counts TensorFlow's Conv2D and DepthwiseConv2dNative; torch has Conv1d … ConvTranspose3d, aten::conv2d
 # and cudnn_convolution. BatchNorm and the like have no "conv" in their name.
 _CONVOLUTION = "conv"
@@ -43,7 +43,7 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
     is_convolution = np.array([_CONVOLUTION in str(text).lower() for text in types], bool)[code]
     kernels = inputs.kernels.frame
     kernel_case = kernels["case_index"].to_numpy(np.int64)
-    is_short = kernels["latency_ns"].to_numpy() < _MILLISECOND_NS
+    is_short = kernels["latency_ns"].to_numpy() < NS_PER_MS
     kernel_latency = inputs.by_case[0].latency_ns
     has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
     layer_latency = np.where(has_layers, group_sum(case, latency, count), np.nan)
@@ -58,9 +58,7 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
             "layer_total_ns": layer_total,
             "layer_rest_ns": rest_of(layer_total, layer_latency),
             "layer_count": captured(np.bincount(case, minlength=count), has_layers),
-            "layer_under_1ms_count": captured(
-                np.bincount(case[latency < _MILLISECOND_NS], minlength=count), has_layers
-            ),
+            "layer_under_1ms_count": captured(np.bincount(case[latency < NS_PER_MS], minlength=count), has_layers),
             "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
             **kernel_counts(inputs),
             "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),

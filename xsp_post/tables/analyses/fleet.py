@@ -154,19 +154,15 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     kernel_columns = [c.name for c in TABLES["fleet_cases"].columns if c.name in _COUNTER_COLUMNS]
     kernel = frame_or_empty(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]
     summary = frame_or_empty(results, "workload_summary")[
-        [
-            "case_index",
-            "layer_count",
-            "gpu_latency_ratio",
-            "convolution_latency_ratio",
-            "kernel_count",
-            "unique_kernel_count",
-        ]
+        ["case_index", "layer_count", "gpu_latency_ratio", "convolution_latency_ratio"]
+        + ["kernel_count", "unique_kernel_count"]
     ]
     for part in (model, kernel, summary, _dominant_stages(results)):
         frame = frame.merge(part, on="case_index", how="left", validate="one_to_one")
     counts = ["sample_count", "kernel_count", "unique_kernel_count", "layer_count"]
     frame[counts] = frame[counts].fillna({**dict.fromkeys(counts, -1), "sample_count": 0}).astype(np.int64)
+    busy = frame["busy_ns"].where(frame["busy_ns"] > 0)  # in which kernels beside each other count once
+    frame["gpu_latency_ratio"] = frame["gpu_latency_ratio"].clip(upper=busy / frame["latency_ns"])
     known = frame["batch_size"] > 0
     frame["throughput_inputs_per_s"] = (frame["batch_size"] / (frame["latency_ns"] * 1e-9)).where(known)
     frame["is_optimal"] = False  # decided over all captures: `with_optimal_batch`

@@ -48,7 +48,7 @@ class KernelRows:
     summary   `processes.summarise_repeats` of the latency, same rows
     work      counters of the rows (from shapes where the case has none), for `roofline`
     is_analytic  which rows' work is from shapes
-    phase     code of `shape_work.PHASES` of each row, 0 unknown
+    phase     code of `kinds.PHASES` of each row, 0 unknown
     total_ns  per case: kernel time of one execution, the trimmed mean of the executions' own sums
     layer_total_ns  the same per row of the layers' frame
     parts     row of ``frame``, layer_index and ratio of its time: of a kernel of several modules (`kernel_shares`) a

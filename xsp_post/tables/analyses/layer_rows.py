@@ -13,6 +13,7 @@ import pandas as pd
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.kinds import SELF
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
 from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, dense, lookup, picked, text_codes, texts_of
@@ -25,7 +26,6 @@ _COLUMNS = [
 
 
 DEVICE_SOURCES = ("projection", "busy")  # latency_source of a layer whose latency is that of its device work
-_SELF = "[self]"  # layer_type of work between layers
 
 
 @dataclass
@@ -196,7 +196,7 @@ def _frame(
 
 def _findings(frame: pd.DataFrame) -> list[Finding]:
     # the [self] of a model has no range of its own, so that M/L cannot measure it
-    lost = frame[frame["sample_count"].eq(0) & (frame["layer_type"] != _SELF)]
+    lost = frame[frame["sample_count"].eq(0) & (frame["layer_type"] != SELF)]
     if lost.empty:
         return []
     return [finding("layers-of-kernel-run-only", count=len(lost), example=str(lost["layer_path"].iloc[0]))]

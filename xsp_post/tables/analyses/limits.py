@@ -14,6 +14,7 @@ import pandas as pd
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
+from xsp_post.replay.recording import COUNTS
 from xsp_post.tables.catalogue import has_work
 
 # Less known time than this, of all time or of the kernels: nothing is said of it.
@@ -21,7 +22,6 @@ LEAST_KNOWN_RATIO = 0.5
 # Counted work names the nearer roof as the limit from this share of it on.
 LEAST_ROOF_RATIO = 0.5
 LEAST_OPERATIONS = 20  # of devices: fewer say nothing of what a program does again and again
-_COUNTS = ["kernel_count", "copy_count", "graph_count"]
 
 KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = (
     "kernel", "communication", "copy", "launch", "synchronization", "host", "profiler", "unknown",
@@ -31,7 +31,7 @@ KIND_OF = {"kernels": KERNEL, "communication": COMMUNICATION, "ranks": COMMUNICA
            "launches": LAUNCH, "loading": HOST, "host": HOST, "synchronisation": SYNCHRONIZATION}  # fmt: skip
 _CAUSES = {
     LAUNCH: "launch_call launch_latency graph_launch",
-    SYNCHRONIZATION: "queued synchronization",
+    SYNCHRONIZATION: "queued synchronization device_wait",
     COPY: "copy_call page_migration",
     HOST: "allocation module_load os_call descheduled host_code thread_wait sleep input_output first_launch",
     COMMUNICATION: "communication",
@@ -45,7 +45,7 @@ OUTSIDE = "outside"
 SCOPES = ("execution", "warm-up", OUTSIDE)
 # What the first execution did before the first operation of the device, and the last one after its last: kept apart, no
 # part of the verdict.
-LEAD_IN, LEAD_OUT = "lead-in", "lead-out"
+LEAD_IN, LEAD_OUT, BETWEEN = "lead-in", "lead-out", "between"
 # Why nothing is said.
 NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE, SERIAL = (
     "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown", "too-little", "serial",
@@ -114,8 +114,7 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
     scope = next((s for s in SCOPES if _worth(windows, s)), "")
     if not scope:
         return Limit(UNKNOWN, "", 0, "", 0, 0, 0, (), {}, NO_WORK)
-    mine = windows[windows["scope"].eq(scope)]
-    idle = causes[causes["scope"].eq(scope)]
+    mine, idle = windows[is_of(windows, scope)], causes[is_of(causes, scope)]
     groups = group_times(mine, idle)
     unknown = groups.pop(UNKNOWN, 0)
     ordered = tuple(sorted(groups.items(), key=lambda one: -one[1]))
@@ -190,8 +189,8 @@ def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain
 
 def operation_count(results: Results, captures: Sequence[int]) -> int:
     """Kernels, copies, memsets and graphs in these captures."""
-    rows = frame_or_empty(results, "captures", ["capture_id", *_COUNTS])
-    return int(rows.loc[rows["capture_id"].isin(list(captures)), _COUNTS].to_numpy().sum())
+    rows = frame_or_empty(results, "captures", ["capture_id", *COUNTS])
+    return int(rows.loc[rows["capture_id"].isin(list(captures)), COUNTS].to_numpy().sum())
 
 
 def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
@@ -325,10 +324,15 @@ def _with_others(causes: pd.DataFrame) -> pd.Series:
     return causes["owner"].astype(object).mask(loads, f"{owners[0]}{others}" if owners else "")
 
 
+def is_of(rows: pd.DataFrame, scope: str) -> pd.Series:
+    """Which rows are of a scope; what lies between the measured executions is part of their period."""
+    return rows["scope"].isin([scope, BETWEEN] if scope == "execution" else [scope])
+
+
 def in_scope(results: Results, limit: Limit) -> pd.DataFrame:
     """The causes of what a limit speaks of."""
     causes = frame_or_empty(results, "idle_causes")
-    return causes[causes["scope"].eq(limit.scope) & causes["capture_id"].isin(list(limit.captures))]
+    return causes[is_of(causes, limit.scope) & causes["capture_id"].isin(list(limit.captures))]
 
 
 def _matching(paths: pd.Series, pattern: str) -> pd.Series:

@@ -14,12 +14,13 @@ import pandas as pd
 from xsp_post.arrays.intervals import union_length
 from xsp_post.arrays.statistics import t_quantiles
 from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.names.groups import ranks_of_group
-from xsp_post.replay.collectives import across_ranks, median_of_others
+from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
 from xsp_post.tables.analyses.rank_causes import WHO
 from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
@@ -33,7 +34,6 @@ _FAR = 5.0  # times the usual distance: the last rank comes far behind
 _PARTS = 12  # of the recording, each of some steps
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
-_POINT_TO_POINT = "send_recv"
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
@@ -65,7 +65,7 @@ def rank_contribution(
         mine = calls[(calls["process_id"] == process) & (calls["device_id"] == device)]
         begun = np.sort(steps.loc[steps["process_id"] == process, "start_ns"].to_numpy())
         calls.loc[mine.index, "step_index"] = np.searchsorted(begun, mine["start_ns"], side="right") - 1
-        is_transfer = mine["kind"].astype(object) == _POINT_TO_POINT
+        is_transfer = mine["kind"].astype(object) == POINT_TO_POINT
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
         own = rank_causes.rank_work(kernels.drop(index=talking.index), mine[is_transfer], mine[~is_transfer],
                                     copies, idle)  # fmt: skip
@@ -94,7 +94,7 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         "start_ns", kind="stable"
     )
     idle = frame_or_empty(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
-    idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "outside"])]
+    idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "between", "outside"])]
     devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index", "rank"])
     devices = devices[devices["capture_id"] == capture_id].fillna({"rank": -1}).astype({"rank": int})
     known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
@@ -123,7 +123,7 @@ def _row(
     everything = pd.concat([kernels[["start_ns", "end_ns"]], copies[["start_ns", "end_ns"]]])
     start, end = int(everything["start_ns"].min()), int(everything["end_ns"].max())
     busy = _union(everything)
-    stages = calls[(calls["kind"] == _POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
+    stages = calls[(calls["kind"] == POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
     covered = _union(pd.concat([working[["start_ns", "end_ns"]], stages[["start_ns", "end_ns"]]]))
     return {
         "process_id": process,
@@ -184,35 +184,36 @@ def rank_sentence(ranks: pd.DataFrame) -> str:
     if len(jobs) != 1:
         return " ".join(f"{name}: {rank_sentence(part)}" for name, part in jobs)
     busy = ranks["busy_ns"].astype(float)
-    said = f"{len(ranks)} ranks: busy {format_ns(busy.min())} … {format_ns(busy.max())}"
+    said = [sentence("ranks.busy", count=len(ranks), low=format_ns(busy.min()), high=format_ns(busy.max()))]
     communication, exposed = (float(ranks[c].median()) for c in ("communication_ns", "exposed_ns"))
     if not ranks["communication_count"].sum():
         spread = format_ratio_percent(busy.max() / max(busy.min(), 1.0) - 1)
-        return f"{said}, {spread} apart; no communication between them was recorded, so that none is seen to wait."
+        return " ".join((*said, sentence("ranks.alone", spread=spread)))
     if communication:
-        said += (
-            f"; communication {format_ns(communication)} a rank (median), "
-            f"{format_ratio_percent(1 - exposed / communication)} of it while kernels compute"
-        )
-    slow = ranks[ranks["is_straggler"].astype(bool)]
+        hidden = format_ratio_percent(1 - exposed / communication)
+        said.append(sentence("ranks.communication", time=format_ns(communication), share=hidden))
+    return " ".join((*said, *_late(ranks)))
+
+
+def _late(ranks: pd.DataFrame) -> list[str]:
+    """Sentences: which ranks the others wait for, and why the slowest of these is late."""
+    slow = ranks[ranks["is_straggler"].astype(bool)].sort_values("compute_excess_ratio", ascending=False)
     if slow.empty:
-        return f"{said}; no rank holds up the others."
-    row = slow.sort_values("compute_excess_ratio", ascending=False).iloc[0]
-    names = ", ".join(f"rank {rank}" for rank in slow["rank"].tolist()[:8])
-    why = []
-    if row["last_count"] > 0:
-        why.append(f"the last to arrive in {row['last_count']} of {row['matched_count']} collectives")
-    chain = float(ranks["chain_ns"].sum()) if "chain_ns" in ranks else 0.0
+        return [sentence("ranks.none")]
+    row = slow.iloc[0]
+    names = ", ".join(f"rank {rank}" for rank in sorted(slow["rank"].tolist())[:8])
+    key = "ranks.late" if len(slow) == 1 and row["last_count"] > 0 else "ranks.later"
+    said = [sentence(key, names=names, last=row["last_count"], count=row["matched_count"])]
+    chain, who = float(ranks["chain_ns"].sum()) if "chain_ns" in ranks else 0.0, f"Rank {row['rank']}"
     if chain and row["chain_ns"] > 0:
-        why.append(f"{format_ratio_percent(row['chain_ns'] / chain)} of the chain that decides how long the job takes")
+        said.append(sentence("ranks.chain", who=who, share=format_ratio_percent(row["chain_ns"] / chain)))
     if row["compute_excess_ratio"] > 0:
-        why.append(f"{format_ratio_percent(row['compute_excess_ratio'])} more compute")
+        said.append(sentence("ranks.excess", who=who, share=format_ratio_percent(row["compute_excess_ratio"])))
     if row.get("late_cause", "") not in ("", "unknown"):  # a store of before lacks it
-        share = format_ratio_percent(min(row["late_explained_ratio"], 1.0))
-        by = f"{row['late_cause']}: {shown(str(row['late_detail']), 80)}"
-        why.append(f"{share} of the {format_ns(row['lateness_ns'])} that it is late by {by}")
-    of = f"rank {row['rank']}: " if len(slow) > 1 else ""
-    return f"{said}; the others wait for {names}{f' ({of}' + ', '.join(why) + ')' if why else ''}."
+        share, time = format_ratio_percent(min(row["late_explained_ratio"], 1.0)), format_ns(row["lateness_ns"])
+        cause = f"{row['late_cause']}: {shown(str(row['late_detail']), 80)}"
+        said.append(sentence("ranks.cause", who=who, time=time, share=share, cause=cause))
+    return said
 
 
 # -- all ranks of a job -------------------------------------------------------------------------------------
@@ -301,7 +302,7 @@ def _stragglers(frame: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
         found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
         least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
         beyond |= (found["mean"] > least).to_numpy()
-    sums = met["late_ns"].groupby(met["position"]).sum().reindex(range(len(frame)))
+    sums = late.groupby(position).sum().reindex(range(len(frame)))
     is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"]).to_numpy()
     own = frame["lateness_ns"].to_numpy(np.float64)
     least = np.fmax(_OF_ITSELF * np.nanmax(own[is_late], initial=0.0), _LEAST_LATE * frame["duration_ns"])

@@ -11,13 +11,13 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import peaks_of_device
+from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
 from xsp_post.tables.analyses.roofline import Work
 
-PHASES = ("", "forward", "backward", "optimizer", "other")
-FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 LEAST_COVERAGE = 0.9  # of kernel time; below it no sum over the model has a verdict (`Options.least_coverage`)
+FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,8 @@ _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
 # Ranges in which a program compiles; not those of what was compiled (`Torch-Compiled Region`, `CompiledFxGraph`).
 _COMPILES = r"(?i)dynamo_timed|nvrtc|autotun|(?:\b|_)(?:re)?compil(?:e|er|ing|ation)(?:\b|_)"
-COMPILATION = "compilation"
+_PREEMPTS = r"(?i)preempt|swap_?(?:out|in|blocks)|evict"
+COMPILATION, PREEMPTION = "compilation", "preemption"
 OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 
 
@@ -122,15 +123,12 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     long = _of_steps(results, "idle", ["cause", "call_name", "node_id", "start_ns", "end_ns"], rows)
     short = _of_steps(results, "short_waits", ["cause", "call_name", "node_id", "idle_ns"], rows)
     idle = pd.concat([long.assign(length=long["end_ns"] - long["start_ns"]), short.assign(length=short["idle_ns"])])
-    within = frame_or_empty(results, "nodes", ["capture_id", "node_id", "name"])
-    within = within[within["node_id"].isin(idle["node_id"].dropna())].astype({"name": str})
-    compiles = within[within["name"].str.contains(_COMPILES)].set_index(["capture_id", "node_id"])["name"]
-    idle = idle.join(compiles.rename("compiles"), on=["capture_id", "node_id"])
-    named = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
-    idle["name"] = (COMPILATION + "\n" + idle["compiles"]).where(idle["compiles"].notna(), named)
-    copies = _of_steps(results, "memory_operations", ["name", "direction", "start_ns", "end_ns"], rows)
+    called = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
+    idle["name"] = _named_within(results, idle, _COMPILES, COMPILATION, called)
+    copies = _of_steps(results, "memory_operations", ["name", "direction", "node_id", "start_ns", "end_ns"], rows)
     copies = copies.assign(length=copies["end_ns"] - copies["start_ns"])
-    copies["name"] = COPIES + "\n" + copies["direction"].astype(str)
+    copied = COPIES + "\n" + copies["direction"].astype(str)
+    copies["name"] = _named_within(results, copies, _PREEMPTS, PREEMPTION, copied)
     idle = pd.concat([idle, copies])
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels["is_communication"] = is_of_family(kernels["name"], "communication")
@@ -143,6 +141,17 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
         best = max(ways, key=lambda way: way.explained_ns)
         found.append(best if best.explained_ns >= _EXPLAINS * lost else _Way("", "", np.nan, False))
     return found
+
+
+def _named_within(
+    results: Results, rows: pd.DataFrame, pattern: str, cause: str, otherwise: pd.Series
+) -> pd.Series:  # fmt: skip
+    """The cause, and the range that a row lies in where its name says so."""
+    nodes = frame_or_empty(results, "nodes", ["capture_id", "node_id", "name"])
+    nodes = nodes[nodes["node_id"].isin(rows["node_id"].dropna())].astype({"name": str})
+    found = nodes[nodes["name"].str.contains(pattern)].set_index(["capture_id", "node_id"])["name"]
+    said = rows.join(found.rename("within"), on=["capture_id", "node_id"])["within"]
+    return (cause + "\n" + said).where(said.notna(), otherwise)
 
 
 def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFrame) -> pd.DataFrame:

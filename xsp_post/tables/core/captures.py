@@ -9,6 +9,7 @@ from xsp_post.arrays.repeats import numbered
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import WARNING
+from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
 from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import TABLES, column_names
@@ -17,7 +18,6 @@ from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.trace import DEVICE_PARTS, Provenance
 from xsp_post.model.tree import Tree
 from xsp_post.names import range_text
-from xsp_post.replay.host_state import LOADING_TYPES
 from xsp_post.tables.core.columns import Threads, on_one_gpu
 
 

@@ -17,12 +17,13 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.schemas.units import format_bytes
 from xsp_post.model.trace import MemoryKind
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.tables.core.columns import Threads, empty_table
-from xsp_post.tables.core.phases import BACKWARD, FORWARD, NONE, OTHER, PHASES, node_phases
+from xsp_post.tables.core.phases import BACKWARD, FORWARD, NONE, OTHER, node_phases
 from xsp_post.tree.layering import forward_of_backward
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ class _Memory:
         return pd.concat([frame, earlier], ignore_index=True), np.append(place, np.arange(self.count)), of_event
 
     def _phases(self) -> np.ndarray:
-        """Code of `phases.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
+        """Code of `kinds.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
         of_node = np.append(node_phases(self.tree), NONE)
         phase = of_node[self.node]
         if not (phase == BACKWARD).any():

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import empty_table
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.names.number_types import operand_kind
-from xsp_post.tables.core.phases import PHASES, kernel_phases
+from xsp_post.tables.core.phases import kernel_phases
 from xsp_post.tree.expert_products import OPERATOR, expert_arguments
 from xsp_post.tree.layering import inherit
 from xsp_post.work.amounts import Amounts

@@ -145,6 +145,8 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
     kernels = kernels.assign(kind="kernel", bytes=0, direction="", memory_kind="")
     both = side_by_side([kernels, copies]).sort_values("start_ns", kind="stable", ignore_index=True)
     names, texts = pd.factorize(both["name"].astype(object))
+    said = both["source_line"].astype(object).fillna("").to_numpy()
+    lines, line_texts = pd.factorize(said)
     attribution = _codes(both["attribution"], Attribution)
     layer_way = _codes(both["layer_attribution"], LayerAttribution)
     frame = pd.DataFrame({
@@ -152,6 +154,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         "launch_node_id": np.where(attribution == int(Attribution.NO_LAUNCH), -1, both["node_id"]),
         "layer_node_id": both["layer_node_id"], "attribution": attribution,
         "layer_attribution": np.where(layer_way < 0, int(LayerAttribution.NONE), layer_way),
+        "source_text_id": np.where(said != "", len(texts) + lines, -1),
         "name_id": names.astype(np.int64), "kernel_id": both["kernel_id"].to_numpy(),
         "copy_kind": np.maximum(_COPIES.get_indexer(pd.Index(both["direction"].astype(object))), 0),
         "memory_kind": np.maximum(_MEMORY.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
@@ -159,7 +162,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         column: both[column].to_numpy(np.int64)
         for column in ("start_ns", "end_ns", "process_id", "device_id", "stream_id", "iteration_index", "bytes")
     } | {column: both[column].fillna(0).to_numpy(np.int64) for column in LAUNCH_SHAPE if column in both})  # fmt: skip
-    return frame, np.asarray(texts, object)
+    return frame, np.asarray([*texts, *line_texts], object)
 
 
 _COPIES = pd.Index(COPY_DIRECTIONS)

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.model.kinds import PHASES
 from xsp_post.model.tree import Tree
 
 NONE, FORWARD, BACKWARD, OPTIMIZER, OTHER = range(5)
-PHASES = ("", "forward", "backward", "optimizer", "other")
 
 
 def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
