@@ -1,6 +1,6 @@
 """Base and other → the tables of a comparison."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -68,6 +68,8 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
     has_executions = bool(tables["models"]["quantity"].eq("model_latency").any())
     found = impact(sides, has_executions=has_executions)
+    if found is not None:
+        found = replace(found, names=matching.with_source_lines(found.names, sides, ["name"]))
     if not has_executions and found is not None and not shape.is_same_sequence:
         # windows on a longer run: what lies in one of them and not in the other says nothing of the program
         tables = {name: table.iloc[:0] for name, table in tables.items()}
@@ -82,6 +84,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     models, layers, kernels = (
         table.assign(change=_change(table, are_operators)) for table in _corrected(tables).values()
     )
+    kernels = matching.with_source_lines(kernels, sides, ["layer_path", "name"])
     layers["is_kernel_change"] = _has_kernel_change(layers, kernels)
     frames = {
         "compare_cases": cases,

@@ -1,5 +1,6 @@
 """Two sides → what the comparison opens with: both times of one window, their ratio with its interval, and one word."""
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,12 +10,15 @@ from xsp_post.arrays.statistics import t_quantiles
 from xsp_post.compare.differences import CAPTURES, FASTER, SIGNIFICANCE, SLOWER, STAND_IN_FREEDOM, differences
 from xsp_post.compare.impact import RECORDING, WORK, Impact
 from xsp_post.compare.matching import Side
+from xsp_post.model.results import frame_or_empty
 
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
 SAME_RATIO = 0.1
 # Executions overlap where they end so much sooner after one another than each takes.
 _OVERLAP_RATIO = 0.9
+# So many of the sizes that differ do so by one factor where the inputs are larger and nothing else is changed.
+_MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
 _ONE_SPREAD = 0.05
 # What was measured, and how its interval was found.
@@ -51,7 +55,7 @@ class Headline:
 
 def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[Headline]:
     """One per phase and batch size that both sides have; else their main executions; else the recordings."""
-    rows = [_executions(side) for side in sides]
+    rows, sizes = [_executions(side) for side in sides], _size_ratio(sides)
     keys = ["phase", "batch_size"]
     matched = [frame[frame["pair_index"] >= 0] for frame in rows]
     common = [frame.groupby("pair_index")[keys].first() for frame in matched]
@@ -59,12 +63,12 @@ def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[He
     made = []
     for one, group in pairs.groupby(keys, sort=False):
         mine = [frame[frame["pair_index"].isin(group.index)] for frame in matched]
-        made.append((_words(*one), _of_executions(mine, spread)))
+        made.append((_words(*one), _of_executions(mine, spread, sizes)))
     if len(made) == 1:
         made = [("", made[0][1])]
     if not made and all(len(frame) for frame in rows):
         mine = [_main(frame, keys) for frame in rows]
-        made = [("", _of_executions(mine, spread))]
+        made = [("", _of_executions(mine, spread, sizes))]
     said = [Headline(one.window, label, one.base_ns, one.other_ns, one.low, one.high, one.interval, one.scale)
             for label, one in made if one is not None]  # fmt: skip
     recorded = _of_recordings(found) if not said and found is not None else None
@@ -92,8 +96,24 @@ def _main(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     return rows[taken == taken.max()]
 
 
-def _of_executions(rows: list[pd.DataFrame], spread: float) -> Headline | None:
-    """Latency against latency; where executions overlap on a side, the pace of both."""
+def _size_ratio(sides: list[Side]) -> float:
+    """The one factor by which sizes of the same operators differ; 1 where there is none, or more than one."""
+    rows = []
+    for side in sides:
+        frame = frame_or_empty(side.results, "operators", ["operator", "sizes", "call_count"])
+        frame = frame.assign(like=frame["sizes"].astype(str).str.replace(r"\d+", "#", regex=True))
+        keys = ["operator", "like", "call_count"]
+        rows.append(frame.assign(place=frame.groupby(keys).cumcount()))
+    both = rows[0].merge(rows[1], on=[*keys, "place"])
+    texts = [" ".join(both[f"sizes_{which}"].astype(str)) for which in "xy"]
+    base, other = (np.array(re.findall(r"\d+", text), np.float64) for text in texts)
+    factors, counts = np.unique((other / np.maximum(base, 1))[base != other], return_counts=True)
+    is_one = len(counts) and counts.max() >= _MOST_SIZES * counts.sum() and counts.sum() >= len(both) / 2
+    return float(factors[counts.argmax()]) if is_one else 1.0
+
+
+def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Headline | None:
+    """Latency against latency; where executions overlap on a side, the pace of both. ``sizes``: `_size_ratio`."""
     paces = [_paces(frame) for frame in rows]
     overlap = [len(pace) and pace["value"].median() < _OVERLAP_RATIO * frame["latency_ns"].median()
                for pace, frame in zip(paces, rows)]  # fmt: skip
@@ -107,7 +127,7 @@ def _of_executions(rows: list[pd.DataFrame], spread: float) -> Headline | None:
     if not base > 0 or not other > 0:
         return None
     batches = [int(frame["batch_size"].iloc[0]) for frame in rows]
-    scale = batches[1] / batches[0] if min(batches) > 0 else 1.0
+    scale = batches[1] / batches[0] if min(batches) > 0 else sizes
     half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2 * np.sqrt(2 / (base**2 + other**2))
     interval = OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
     if np.isnan(half):

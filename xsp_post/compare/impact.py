@@ -11,17 +11,17 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.replay.critical_path import COMMUNICATION
 from xsp_post.tables.analyses.limits import COPY, group_times
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"
 _EDGES = "edges"
-COMMUNICATION = "communication"
 # Less common kernel time than this on a side: the captures do not do the same work.
 LEAST_COMMON = 0.5
-_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
 # Kernel names that say so different amounts of work do not show two windows on one program.
@@ -53,7 +53,7 @@ def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
     if not all(units):
         return None
     kernels = [_kernels(side, ids, has_executions) for side, ids in zip(sides, chosen)]
-    shapes = _side_by_side(kernels, ["name", *_SHAPE])
+    shapes = _side_by_side(kernels, ["name", *GEOMETRY])
     names = _side_by_side(kernels, ["name"])
     if has_executions:
         unit, ratio, low, high = EXECUTION, units[OTHER] / units[BASE], np.nan, np.nan
@@ -102,7 +102,7 @@ def _executions(side: Side, ids: list[int]) -> float:
 
 def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
     """name, shape, count, total (ns) of the kernels of the captures, or of their measured executions."""
-    columns = ["capture_id", "process_id", "iteration_index", "name", "duration_ns", *_SHAPE]
+    columns = ["capture_id", "process_id", "iteration_index", "name", "duration_ns", *GEOMETRY]
     frame = frame_or_empty(side.results, "kernels").reindex(columns=columns)
     frame = frame[frame["capture_id"].isin(ids)]
     if has_executions:
@@ -113,8 +113,8 @@ def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
     texts = frame["name"].astype("category")
     short = np.array(normalise_kernel_name(texts.cat.categories), object)
     frame = frame.assign(name=short[texts.cat.codes.to_numpy()] if len(frame) else texts.astype(object))
-    frame[_SHAPE] = frame[_SHAPE].fillna(-1)
-    sums = frame.groupby(["name", *_SHAPE], sort=False)["duration_ns"].agg(["size", "sum"])
+    frame[[*GEOMETRY]] = frame[[*GEOMETRY]].fillna(-1)
+    sums = frame.groupby(["name", *GEOMETRY], sort=False)["duration_ns"].agg(["size", "sum"])
     return sums.rename(columns={"size": "count", "sum": "total"}).astype(float).reset_index()
 
 

@@ -8,11 +8,11 @@ import pandas as pd
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.tables.analyses.cases import Cases, find_cases
+from xsp_post.tables.reconcile import synchronous_captures
 
 BASE, OTHER = 0, 1
 LATENCY, HOST_TIME = "latency", "host_time"
 OUTSIDE = "[outside layers]"
-_SYNCHRONOUS_SHARE = 0.99
 SAMPLE_COLUMNS = ("side", "pair_index", "capture_id", "value")
 
 
@@ -179,15 +179,6 @@ def with_base_paths(samples: pd.DataFrame, renamed: pd.DataFrame) -> pd.DataFram
     return samples.assign(layer_path=np.where(use, base_path, samples["layer_path"].to_numpy(object)))
 
 
-def synchronous_captures(results: Results) -> list[int]:
-    """Captures in which almost every layer's device work ended within its range: the host's clock saw it all."""
-    nodes = frame_or_empty(results, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
-    with_work = nodes[(nodes["level"].astype(object) == "LAYER") & (nodes["projected_end_ns"] >= 0)]
-    is_within = with_work["projected_end_ns"] <= with_work["end_ns"]
-    share = is_within.groupby(with_work["capture_id"]).mean()
-    return [int(capture) for capture in share.index[share >= _SYNCHRONOUS_SHARE]]
-
-
 def kernel_samples(side: Side) -> pd.DataFrame:
     """Kernel time by layer and normalised name of every iteration: layer_path, call_index, name, first (launch
     order), count, iteration_index and `SAMPLE_COLUMNS`. ``value`` is the summed duration."""
@@ -198,6 +189,26 @@ def kernel_samples(side: Side) -> pd.DataFrame:
     pair = _of_row(side.iteration_pairs("kernel"), row)
     kernels, pair = kernels.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
     return _summed(side, kernels, pair)
+
+
+def with_source_lines(table: pd.DataFrame, sides: list[Side], keys: list[str]) -> pd.DataFrame:
+    """The table with ``source_line``: where most of a kernel's time was made from ('' unknown), by ``keys`` of
+    layer_path and name."""
+    known = []
+    for side in sides:
+        columns = ["capture_id", "layer_index", "name", "duration_ns", "source_line"]
+        kernels = frame_or_empty(side.results, "kernels", columns)
+        kernels["source_line"] = kernels["source_line"].astype(object).fillna("")
+        kernels = kernels[kernels["source_line"] != ""]
+        layers = frame_or_empty(side.results, "layers", ["capture_id", "layer_index", "layer_path"])
+        kernels = kernels.merge(layers.drop_duplicates(list(columns[:2])), on=columns[:2], how="left")
+        kernels["name"] = normalise_kernel_name(kernels["name"].astype(object))
+        kernels["layer_path"] = kernels["layer_path"].astype(object).fillna("")
+        spent = kernels.groupby([*keys, "source_line"])["duration_ns"].sum().reset_index()
+        known.append(spent.sort_values("duration_ns", ascending=False, kind="stable"))
+    lines = pd.concat(known).drop_duplicates(keys)[[*keys, "source_line"]].astype(object)
+    joined = table.merge(lines, on=keys, how="left", validate="many_to_one")
+    return joined.assign(source_line=joined["source_line"].fillna(""))
 
 
 def _iteration_rows(side: Side, rows: pd.DataFrame) -> np.ndarray:

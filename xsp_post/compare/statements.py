@@ -84,7 +84,7 @@ def _rows_sentence(table: pd.DataFrame, what: str, column: str) -> str:
     parts = ", ".join(f"{format_count(number)} {change}" for change, number in tally.items())
     by = f" by {format_ns(abs(first['difference_ns']))}" if first["difference_ns"] == first["difference_ns"] else ""
     return said(
-        "rows", count=count, what=what, parts=parts, first=str(first[column])[:120], change=first["change"], by=by
+        "rows", count=count, what=what, parts=parts, first=_placed(first, column), change=first["change"], by=by
     )
 
 
@@ -168,10 +168,16 @@ def largest(found: Impact) -> list[Statement]:
             launches = said("launches-each", means=_means(row), launches=launches)
         time, per = _signed_ns(row["impact_ns"]), said(f"per.{found.unit}")
         text = said(
-            "largest", subject=subject.capitalize(), name=_short(row["name"]), time=time, per=per, launches=launches
+            "largest", subject=subject.capitalize(), name=_placed(row, "name"), time=time, per=per, launches=launches
         )
         told.append((subject, text, False))
     return told
+
+
+def _placed(row: pd.Series, column: str) -> str:
+    """A layer or kernel with its source line, where this is known."""
+    name, line = str(row[column])[:120] if column != "name" else _short(row[column]), row.get("source_line", "")
+    return f"{name} ({line})" if line else name
 
 
 def causes(found: Impact, head: Headline | None) -> list[Statement]:

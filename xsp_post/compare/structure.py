@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import sentence
+from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count
 
 Statement = tuple[str, str, bool]
 _OF_KERNEL = ["iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
-_SHAPE = ["grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"]
 _OPERATORS = "cpu-operators-as-kernels"
 # Node kinds that somebody recorded; the others are the tree's own.
 _SYNTHETIC = frozenset({"root", "unattributed", "no_launch", "graph", "inferred"})
@@ -73,7 +73,7 @@ def _deepest(results: Results) -> int:
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *_SHAPE])
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *GEOMETRY])
     kernels = kernels[kernels["capture_id"] == capture_id]
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     # processes have other numbers in every run: their order of appearance is what can be compared
@@ -89,7 +89,7 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, str]:
     if not len(base) and not len(other):
         return True, sentence("compare.no-kernels")
     if names[0].equals(names[1]):
-        shapes = [frame[_SHAPE].to_numpy() for frame in order]
+        shapes = [frame[[*GEOMETRY]].to_numpy() for frame in order]
         unlike = int((shapes[0] != shapes[1]).any(axis=1).sum())
         if unlike:
             return False, sentence("compare.other-dimensions", count=count, unlike=format_count(unlike))
