@@ -349,7 +349,7 @@ def test_a_part_is_a_screen_and_every_state_has_an_address(open_page, results):
                               "{visibilityProperty: true})).map(one => one.id)")  # fmt: skip
         assert shown == [part]
         assert page.locator(f'#toc a[href="#{part}"][aria-current]').count() >= 1
-        assert page.evaluate("document.documentElement.scrollHeight") < 1500, part
+        assert page.evaluate("document.documentElement.scrollHeight") <= 900, part
     page.show("layers&show=chart-a04&layer=5")
     assert page.evaluate("xspReport.layer") == 5
     assert page.locator("#chart-a04").is_visible() and not page.locator("#chart-a03").is_visible()

@@ -35,7 +35,7 @@ def test_of_several_executions_it_is_said_which_one():
     found = _results()
     measured = pd.DataFrame({"capture_id": 0, "is_warmup": [True, False, False, False]})
     line = critical_path_line(Analysis({**found.frames, "iterations": measured}), 0)
-    assert line.startswith("Critical path of execution 2 (of 3 the one nearest the median), 1.00 µs: ")
+    assert line.startswith("Critical path of the median execution (execution 2; 3 measured), 1.00 µs: ")
 
 
 def test_what_a_cpu_runs_are_operators():

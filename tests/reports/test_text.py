@@ -168,7 +168,7 @@ def test_a_narrow_table_shows_what_is_asked_of_it():
         print_frame(Console(file=printed, width=width), frame, 0, "ranks")
         lead, *rest = printed.getvalue().splitlines()
         head = next(line for line in rest if line.startswith("rank "))
-        assert lead.startswith("2 ranks: busy 267 ms … 274 ms")
+        assert lead.startswith("2 ranks, busy 267 ms … 274 ms")
         assert all(title in head for title in ("rank", "waited for", "busy", "compute", "exposed")), width
         assert max(map(len, printed.getvalue().splitlines())) <= width
 
@@ -206,3 +206,22 @@ def test_texts_are_cut_in_what_they_have_in_common(length):
     assert len(set(cut)) == 3 and all(len(text) <= length for text in cut)
     assert cut_alike(["short", "names"], length) == ["short", "names"]
     assert len(cut_alike(["x" * 90] * 2, length)[0]) <= length
+
+
+def test_a_narrow_table_keeps_what_it_is_sorted_by():
+    import io
+
+    import pandas as pd
+    from rich.console import Console
+
+    from xsp_post.reports.page_rows import by_cost
+    from xsp_post.reports.terminal import print_frame
+
+    frame = pd.DataFrame({
+        "operator_index": [1, 2], "operator": ["aten::" + "a" * 60, "aten::mm"], "phase": ["forward" * 4, "backward"],
+        "call_count": [10, 20], "kernel_ns": [1_000_000, 29_000_000],
+    })  # fmt: skip
+    printed = io.StringIO()
+    print_frame(Console(file=printed, width=60), by_cost(frame, "operators"), 0, "operators")
+    text = printed.getvalue()
+    assert "kernel time" in text and text.index("29.0 ms") < text.index("1.00 ms")

@@ -15,7 +15,7 @@ from xsp_post.base.texts import SENTENCES
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
-from xsp_post.model.options import DEFAULTS, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, MEMORY, ROOFS, TREE, Options
 from xsp_post.model.schemas import optional_columns
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _SHOWN = 40
 
 
-@with_options(TREE, ROOFS)
+@with_options(TREE, ROOFS, MEMORY)
 def batch(
     paths: list[str],
     output: Path,

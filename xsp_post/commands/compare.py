@@ -106,7 +106,7 @@ def _print(comparison: Analysis, top: int) -> None:
 
 
 # Columns that a narrow terminal does without, first to last.
-_DISPENSABLE = ("interval", "in_layer", "base", "other")
+_DISPENSABLE = ("interval", "in_layer", "base", "other", "source_line")
 _LEAST_NAME = 24
 
 
@@ -124,7 +124,7 @@ def _section(console: Console, title: str, table_name: str, frame: pd.DataFrame,
     columns, room = _fitting(listed, titles, console.width)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
     for column in columns:
-        is_text = column in (columns[0], "in_layer", "change")
+        is_text = column in (columns[0], "in_layer", "source_line", "change")
         table.add_column(titles[column], justify="left" if is_text else "right", no_wrap=True)
     styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
     for row in listed[columns].to_dict("records"):
@@ -171,6 +171,8 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
         cells = {column: shown(name, 70)}
         if "other_name" in row and (frame["layer_path"] != "").any():
             cells["in_layer"] = shown(str(row["layer_path"]), 40)
+        if "source_line" in row and (frame["source_line"] != "").any():
+            cells["source_line"] = shown(str(row["source_line"]), 40)
         has_interval = row[low] == row[low] and base == base and base
         cells |= {
             "base": amount(base, is_count),

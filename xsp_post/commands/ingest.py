@@ -9,10 +9,10 @@ from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.ingest.formats import stem_of
-from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
+from xsp_post.model.options import DEFAULTS, MEMORY, PART, ROOFS, TREE, Options
 
 
-@with_options(TREE, ROOFS, PART)
+@with_options(TREE, ROOFS, PART, MEMORY)
 def ingest(
     sources: list[Path], output: Path | None = None, report: Path | None = None, options: Options = DEFAULTS,
     strict: bool = False, unattributed_limit: float = 0.05, anonymise: bool = False, force: bool = False,

@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_origin
 
 import typer
 
+from xsp_post.base import limits
 from xsp_post.base.errors import UsageError
 from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.model.options import ROOFS, TREE, Options, Paths, choices, option_name
@@ -70,6 +71,8 @@ def options_of(given: dict[str, Any], *groups: str) -> Options:
             value = one.metadata["type"](value)
         elif one.name == "peaks":
             value = peaks_of(value)
+        elif one.name == "memory":
+            limits.want_memory(value)
         elif one.name in ("begin_ns", "end_ns"):
             value = time_ns(value, str(one.metadata["flag"])) if value else None
         values[one.name] = value

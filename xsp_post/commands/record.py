@@ -13,6 +13,7 @@ from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
 from xsp_post.model.options import DEFAULTS
+from xsp_post.model.schemas.units import format_ns
 
 COLLECTORS = ("auto", "nsys", "torch")
 
@@ -45,12 +46,14 @@ def record(
         with suppress(OSError):  # where it was made for this recording it is empty
             output.rmdir()
         raise
+    if not to_the_end:
+        shared.say("A program is ended after the recorded steps (--to-the-end lets it run on).")
     if made.exit_code:
         shared.say(f"The program ended with {made.exit_code} behind the recording.")
     if made.step_before_s and made.step_within_s:
         shared.say(
-            f"A step took {made.step_before_s * 1e3:.3g} ms before the recording (median) "
-            f"and {made.step_within_s * 1e3:.3g} ms while it was recorded."
+            f"A step took {format_ns(made.step_before_s * 1e9)} before the recording (median) "
+            f"and {format_ns(made.step_within_s * 1e9)} while it was recorded."
         )
     _show(store, output / last if last else None, as_json)
 

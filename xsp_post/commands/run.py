@@ -19,8 +19,6 @@ from xsp_post.model.options import Options
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
-
     from xsp_post.hardware.gpus import Peaks
     from xsp_post.run import RunPlan, RunResult, Step
 
@@ -91,10 +89,7 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
             **headline.data(analysis),
         })  # fmt: skip
         return
-    from xsp_post.reports.pick import deepest_capture
-    from xsp_post.reports.terminal import print_capture
     from xsp_post.reports.terminal_text import say
-    from xsp_post.reports.tree_rows import tree_rows
     from xsp_post.reports.verdict import verdict_line
 
     console = shared.stdout()
@@ -105,38 +100,13 @@ def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_j
     if advice := headline.advice(analysis, has_threads=has_threads):
         say(console, advice)
     typer.echo("")
-    captures = analysis.frame("captures")
-    deepest = captures[captures["capture_id"] == deepest_capture(analysis)]
-    rows = _measured(tree_rows(analysis, depth=TREE_DEPTH))
-    for _, capture in deepest.iterrows():  # one: the others are of the same program
-        print_capture(console, analysis, capture, rows)
-    typer.echo("")
     for note in result.notes:
         typer.echo(f"Note: {note}.")
     for sentence in _findings(analysis, store):
         typer.echo(sentence)
     typer.echo(f"Store:  {store}")
     typer.echo(f"Report: {report}")
-    shared.say("Next: open the report, or: " + shared.command("xsp-post", "table", "overhead", store))
-
-
-TREE_DEPTH = 3  # down to the layers of most models; `tree` shows what is in them
-
-
-def _measured(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a tree without its warm-up and settling iterations; the first row is the sum of the others."""
-    from xsp_post.names.range_text import WARMUP
-    from xsp_post.reports.terminal import MEASURED_ROOT
-
-    branch = (rows["indent"] <= 1).cumsum()
-    is_warmup = rows["name"].astype(str).str.startswith(f"{WARMUP}:") & (rows["indent"] == 1)
-    kept = rows[~is_warmup.groupby([rows["capture_id"], branch]).transform("any")].copy()
-    amounts = [name for name in map(str, kept) if name.endswith("_ns") or name == "kernel_count"]
-    summed = kept[kept["indent"] == 1].groupby("capture_id")[amounts].sum(min_count=1)
-    roots = kept.index[kept["indent"] == 0]
-    kept.loc[roots, amounts] = summed.reindex(kept.loc[roots, "capture_id"]).to_numpy()
-    kept.loc[roots, ["name", "shown_name"]] = MEASURED_ROOT
-    return kept
+    shared.say("Next: open the report, or: " + shared.command("xsp-post", "tree", store))
 
 
 ITERATIONS = 10  # of every level in a process, where their number is not asked for

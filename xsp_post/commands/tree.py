@@ -4,7 +4,7 @@ from pathlib import Path
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, PART, TREE, Options
+from xsp_post.model.options import DEFAULTS, MEMORY, PART, TREE, Options
 
 # What is printed of captures, and the findings of nothing else: a store shows what it holds already, too.
 SHOWN = (
@@ -14,7 +14,7 @@ SHOWN = (
 )  # fmt: skip
 
 
-@with_options(TREE, PART)
+@with_options(TREE, PART, MEMORY)
 def tree(
     sources: list[Path],
     depth: int | None = None,

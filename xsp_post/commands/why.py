@@ -4,10 +4,10 @@ from pathlib import Path
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
-from xsp_post.model.options import DEFAULTS, PART, TREE, Options
+from xsp_post.model.options import DEFAULTS, MEMORY, PART, TREE, Options
 
 
-@with_options(TREE, PART)
+@with_options(TREE, PART, MEMORY)
 def why(
     sources: list[Path], layer: str = "", verbose: bool = False, options: Options = DEFAULTS, as_json: bool = False
 ) -> None:

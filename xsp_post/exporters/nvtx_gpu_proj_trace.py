@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.arrays.rollup import range_minima
+from xsp_post.arrays.projected import projected
 from xsp_post.base import limits, text_safety
 from xsp_post.base.findings import finding
 from xsp_post.base.output import atomic_output
@@ -161,41 +161,15 @@ def _project(
     range_thread: np.ndarray, start: np.ndarray, end: np.ndarray, launch_thread: np.ndarray, launches: pd.DataFrame
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """First start, last end and number of the launches inside each range; −1, −1, 0 without any."""
-    first, last = np.full(len(start), -1, np.int64), np.full(len(start), -1, np.int64)
-    count = np.zeros(len(start), np.int64)
+    result = np.tile(np.array([-1, -1, 0], np.int64), (len(start), 1))
+    columns = ["launch_start_ns", "launch_end_ns", "start_ns", "end_ns"]
     for number in np.unique(launch_thread):
         rows = np.flatnonzero(range_thread == number)
-        if not len(rows):
-            continue
-        mine = launches[launch_thread == number].sort_values(["launch_start_ns", "launch_end_ns"])
-        call_start, call_end = mine["launch_start_ns"].to_numpy(), mine["launch_end_ns"].to_numpy()
-        low = np.searchsorted(call_start, start[rows], side="left")
-        if (np.diff(call_end) >= 0).all():
-            # calls of one thread follow each other: those inside a range are neighbours
-            high = np.searchsorted(call_end, end[rows], side="right")
-            count[rows] = np.maximum(high - low, 0)
-            some = high > low
-            rows, low, high = rows[some], low[some], high[some]
-            first[rows] = range_minima(mine["start_ns"].to_numpy(), low, high)
-            last[rows] = -range_minima(-mine["end_ns"].to_numpy(), low, high)
-        else:
-            _project_one_by_one(rows, end, low, call_end, mine, first, last, count)
-    return first, last, count
-
-
-def _project_one_by_one(
-    rows: np.ndarray, end: np.ndarray, low: np.ndarray, call_end: np.ndarray, launches: pd.DataFrame,
-    first: np.ndarray, last: np.ndarray, count: np.ndarray,
-) -> None:  # fmt: skip
-    """The same where calls of one thread contain each other (seldom): range by range."""
-    call_start = launches["launch_start_ns"].to_numpy()
-    op_start, op_end = launches["start_ns"].to_numpy(), launches["end_ns"].to_numpy()
-    high = np.searchsorted(call_start, end[rows], side="right")
-    for row, a, b in zip(rows.tolist(), low.tolist(), high.tolist()):
-        inside = np.flatnonzero(call_end[a:b] <= end[row]) + a
-        if len(inside):
-            first[row], last[row] = op_start[inside].min(), op_end[inside].max()
-            count[row] = len(inside)
+        mine = launches[launch_thread == number].sort_values(columns[:2])
+        begin, until, early, late = (mine[column].to_numpy() for column in columns)
+        is_new = np.ones(len(mine), bool)
+        result[rows] = np.column_stack(projected(begin, until, early, late, is_new, start[rows], end[rows]))
+    return result[:, 0], result[:, 1], result[:, 2]
 
 
 def _stacks(range_id: np.ndarray, parent: np.ndarray, depth: np.ndarray) -> np.ndarray:

@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.exporters.base import Selection, Written, binary_output, note_size, select
+from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
@@ -32,7 +33,6 @@ RUN_LEVELS = {
 _CHUNK = 50_000
 _NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "iteration_index")
 _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
-_GEOMETRY = ("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z")
 
 # One span: number, parent's number (0 none), name, start and end in ns, (process, thread), tags
 Span = tuple[int, int, str, int, int, tuple[int, int], dict[str, object]]
@@ -67,7 +67,7 @@ def _write(
         capture_id=capture_id,
         limit=limit,
         nodes=("parent_id", "level", "name", *_NODE_TAGS),
-        kernels=("name", "node_id", *_KERNEL_TAGS, *_GEOMETRY, *launch),
+        kernels=("name", "node_id", *_KERNEL_TAGS, *GEOMETRY, *launch),
         memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
     )
     with binary_output(path, force) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
@@ -108,7 +108,7 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
     is_kernel = "kernel_id" in part
     tags = _tags(part, (*_KERNEL_TAGS, "bytes"))
     kinds = ["kernel"] * len(part) if is_kernel else part["kind"].astype(str).tolist()
-    geometry = part[list(_GEOMETRY)].to_numpy().tolist() if is_kernel else [[]] * len(part)
+    geometry = part[list(GEOMETRY)].to_numpy().tolist() if is_kernel else [[]] * len(part)
     times = part[["start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "process_id", "launch_thread_id"]]
     rows = times.to_numpy().tolist()
     for i, name in enumerate(part["name"].astype(object)):

@@ -75,7 +75,8 @@ def _totals_lead(results: Results, case: Case | None) -> list[str]:
 
 def _cause_differences(results: Results, case: Case | None) -> pd.DataFrame:
     frame = frame_or_empty(results, "compare_causes")
-    frame = frame[frame["difference_ns"].abs() >= 0.5].reset_index(drop=True)
+    size = frame["difference_ns"].abs()
+    frame = frame[size >= max(0.5, 0.002 * size.max())].reset_index(drop=True)
     return frame.assign(change=frame["difference_ns"].gt(0).map({True: "slower", False: "faster"}))
 
 

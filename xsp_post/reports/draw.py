@@ -39,7 +39,7 @@ def draw(
     layers = [*under, *_bands(row, frame), *_marks(row, frame, data, base)]
     layers += _rules(row, frame, scales)
     most = max((name.count("\n") for name in data["y"]), default=0) if row.wrap else 0
-    lines = data["y"].nunique() * (11 * most + 22) + 10 if _is_text(frame, row.y[0]) else 0
+    lines = data["y"].nunique() * (13 * most + 20) + 10 if _is_text(frame, row.y[0]) else 0
     height = row.height or lines or theme.CHART_HEIGHT
     return theme.layered(*layers, width=theme.CHART_WIDTH, height=height)
 
@@ -47,6 +47,8 @@ def draw(
 def rows_of(row: ChartRow, frame: pd.DataFrame) -> tuple[pd.DataFrame, str]:
     """The rows that are drawn, several columns of y as one series each, and a sentence where they are fewer or sums."""
     columns = [column for column in row.y if column in frame and _has_values(frame[column])]
+    if row.mark == "layers":
+        columns = [column for column in columns if frame[column].fillna(0).any()]
     needed = [column for column in (row.x, row.color) if column]
     if not columns or not set(needed) <= set(frame) or len(frame) < row.least:
         return frame.iloc[:0], ""
@@ -177,7 +179,7 @@ def _axis(
     if _is_text(frame, column) or row.mark == "cell":
         axis = alt.Axis(labelLimit=330, labelAngle=0, domain=False, ticks=False)
         if row.wrap:
-            axis = alt.Axis(labelExpr="split(datum.label, '\\n')", labelLineHeight=11, labelLimit=330)
+            axis = alt.Axis(labelExpr="split(datum.label, '\\n')", labelLineHeight=13, labelLimit=330)
         if channel == "x":
             axis = alt.Axis(labelAngle=0, labelOverlap=True, labelSeparation=8)
         return of(f"{channel}:N", sort=list(dict.fromkeys(data[channel])), title=title or None, axis=axis)

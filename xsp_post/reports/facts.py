@@ -94,13 +94,7 @@ def facts(results: Results, case: cases.Case | None) -> list[Fact]:
 
 def _model_facts(results: Results, case: cases.Case | None, row: pd.Series) -> list[Fact]:
     level, uncertain = str(row["level"]), is_uncertain(row)
-    seen = (
-        "measured without a profiler"
-        if level == RUN_MODEL
-        else f"level {level}: includes profiling overhead"
-        if level
-        else ""
-    )
+    seen = {RUN_MODEL: "measured without a profiler", "": ""}.get(level, "profiling overhead included")
     inferred = "iterations are inferred, not recorded" if _is_inferred(results, case) else ""
     trust = " · ".join(part for part in (f"n {row['sample_count']}", spread(row), seen, inferred) if part)
     latency, throughput = row["latency_ns"], row["throughput_inputs_per_s"]
@@ -125,7 +119,7 @@ def _device_facts(results: Results, case: cases.Case | None, row: pd.Series) -> 
     limit = find_limit(results, captures_of(results, case))
     if limit.window_ns:  # the time that the verdict speaks of, too
         busy, scope = limit.busy_ns / limit.window_ns, sentence(f"scope.{limit.scope}")
-        said = f"{format_ns(limit.busy_ns)} of {scope}, {format_ns(limit.window_ns)}"
+        said = f"{format_ns(limit.busy_ns)} of {scope}"
         found.append(Fact("busy", f"{device.name} busy", format_ratio_percent(busy), busy, said))
     count = int(row["kernel_count"])
     said = f"{format_ns(row['kernel_latency_ns'])} in all, {format_count(row['unique_kernel_count'])} different"
@@ -159,7 +153,7 @@ def _busy_facts(results: Results, device: Device) -> list[Fact]:
     for number, row in enumerate(rows.head(MOST_GPUS).to_dict("records")):
         share = row["busy_ns"] / row["duration_ns"] if row["duration_ns"] > 0 else 0.0
         label, identity = (device.name, "busy-time") if len(rows) == 1 else (row["label"], f"busy-time-{number}")
-        said = f"union of its device intervals, {format_ratio_percent(share)} of what was recorded"
+        said = f"{format_ratio_percent(share)} of what was recorded"
         facts.append(Fact(identity, f"{label} busy", format_ns(row["busy_ns"]), row["busy_ns"], said))
     return facts
 

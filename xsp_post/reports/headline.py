@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.base.text_safety import shown
-from xsp_post.model.levels import RUN_MODEL
+from xsp_post.model.levels import RUN_LEVEL_WORDS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
 from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
@@ -40,7 +40,8 @@ def lines(results: Results) -> list[str]:
     """The headline as lines of plain text."""
     chosen = data(results)
     several = len({row["phase"] for row in chosen["models"]}) > 1
-    text = ["", "Model latency (level M where it was run)"]
+    bare = all(row["level"] == RUN_MODEL for row in chosen["models"])
+    text = ["", "Model latency" + " (measured without a profiler)" * bare]
     for row in chosen["models"]:
         is_sweep = sum(row["phase"] == other["phase"] for other in chosen["models"]) > 1
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
@@ -61,12 +62,14 @@ def lines(results: Results) -> list[str]:
             for row in rows
         ]
     if chosen["overheads"]:
-        text += ["", "What profiling cost (model latency by level)"]
+        levels = dict.fromkeys(str(row["level"]) for row in chosen["overheads"])
+        said = ", ".join(f"{level}: {RUN_LEVEL_WORDS.get(level, level)}" for level in levels)
+        text += ["", f"What profiling cost ({said})"]
         text += [_overhead_line(row, several) for row in chosen["overheads"]]
         deep, sizes = ({row["batch_size"] for row in chosen[name]} for name in ("overheads", "models"))
         if deep < sizes:
             ran = ", ".join(map(str, sorted(deep)))
-            text.append(f"  Deeper levels ran at batch {ran} only (--deep-at all: at every batch size).")
+            text.append(f"  Profilers ran at batch {ran} only, to save time (--deep-at all: at every batch size).")
     return text
 
 
@@ -93,12 +96,13 @@ def advice(results: Results, *, has_threads: bool = False) -> str:
 def _overhead_line(row: dict[str, Any], several: bool) -> str:
     start = f"  batch {row['batch_size']:>4}{_phase(row, several)}  {row['level']:<6} {format_ns(row['latency_ns']):>9}"
     if row["is_accurate"]:
-        return f"{start}  no deeper profiler ran"
+        return f"{start}  no profiler" if row["level"] == RUN_MODEL else f"{start}  no deeper profiler ran"
     if not row["compared_level"]:
         return f"{start}  {row['verdict']}"
     if pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
-    interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
+    low = max(row["ci_low_overhead_ns"], row["overhead_ns"] - row["latency_ns"])  # no latency is below zero
+    interval = _interval(low, row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
     if not row["is_significant"] and pd.notna(
         row["ci_low_overhead_ns"]
     ):  # a percentage of what may be noise reads like a result

@@ -56,8 +56,7 @@ def _course(rows: pd.DataFrame) -> list[str]:
 def _change(rows: pd.DataFrame) -> list[str]:
     """The change of the model's latency, or of what shows it where that does not; then the parts."""
     model, shows = rows.iloc[0], rows[rows["is_shown"]]
-    is_beyond = model["ci_low_difference_ns"] > 0 or model["ci_high_difference_ns"] < 0
-    row = model if model["is_shown"] or is_beyond or shows.empty else shows.iloc[0]
+    row = model if model["is_shown"] else shows.iloc[0]
     named = shown(str(row["subject"]), 60)
     named = named.replace("_", " ") if row["level"] == MODEL else f"{row['level']} {named}"
     word = "slower" if row["difference_ns"] > 0 else "faster"

@@ -21,10 +21,12 @@ from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
 from xsp_post.reports.trust import Balance, Shown, Split
+from xsp_post.reports.verdict import first_shares
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
 
 Bar = tuple[str, str, list[dict[str, Any]], list[str]]
+_TOP = 3  # layers, and kernels, on the first screen
 
 
 def first_screen(summary: Summary) -> str:
@@ -34,22 +36,17 @@ def first_screen(summary: Summary) -> str:
     tops = []
     if summary.top_layers or outside:
         title = "The layers that take most" if summary.top_layers else "No layer was recorded"
-        tops.append((title + where, top_rows(summary.top_layers, outside)))
+        tops.append((title + where, top_rows(summary.top_layers[:_TOP], outside)))
     if summary.top_kernels:
-        tops.append((f"The {summary.device.work} that take most{where}", top_rows(summary.top_kernels)))
+        tops.append((f"The {summary.device.work} that take most{where}", top_rows(summary.top_kernels[:_TOP])))
     return macro("first_screen")(summary, _shares(summary), [_action(one) for one in summary.advice], tops)
 
 
 def _shares(summary: Summary) -> list[dict[str, Any]]:
-    """What would be saved if a resource took half its time: those that save most, their parts, all of them."""
-    rows = [one for one in summary.shares if not one["part"]]
-    wholes = [one["resource"] for one in rows]
-    told = [name for i, name in enumerate(wholes) if i in (0, 1, len(rows) - 1) or (rows[i]["is_shown"] and i < 5)]
-    ordered = sorted(summary.shares, key=lambda one: (wholes.index(one["resource"]), one["part"] != ""))
+    """What would be saved if a resource took half its time, as the terminal says it; all together is the whole bar."""
     return [
         {**one, "margin": one["high_gain_ratio"] - one["gain_ratio"], "width": f"{200 * max(one['gain_ratio'], 0):.1f}"}
-        for one in ordered
-        if one["resource"] in told and (one["is_shown"] or not one["part"])
+        for one in first_shares(summary.shares)
     ]
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.kinds import SELF
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.cases import Case, captures_of
 from xsp_post.reports.memory_line import EARLIER, owners_of
@@ -12,7 +13,6 @@ from xsp_post.tables.analyses.memory_peaks import main_device
 BIN_COUNT = 240
 PART_LIMIT = 6
 _OTHER = "other"
-_SELF = "[self]"
 
 
 def peak_device(results: Results, case: Case | None) -> pd.Series | None:
@@ -29,7 +29,7 @@ def memory_owners(results: Results, case: Case | None) -> pd.DataFrame:
         return pd.DataFrame()
     held = owners_of(results, device)
     parts = held["owner"].astype(str).str.split(" > ")
-    last = parts.map(lambda names: shorten(visible(" > ".join(names[-2:] if names[-1] == _SELF else names[-1:]))))
+    last = parts.map(lambda names: shorten(visible(" > ".join(names[-2:] if names[-1] == SELF else names[-1:]))))
     named = held["owner_kind"].astype(str).isin(["layer", "range"])
     return held.assign(owner=last.where(named, held["part"]))
 

@@ -122,10 +122,21 @@ def by_cost(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     if table in _EVENTS and len(frame):
         length = frame["end_ns"] - frame["start_ns"]
         return frame.loc[length.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
-    return sorted_by(frame, next((row.sort for row in TABLES.values() if row.schema == table and row.sort), ()))
+    return sorted_by(frame, costs_of(table))
+
+
+def costs_of(table: str) -> tuple[str, ...]:
+    """What rows of a table are sorted by, ``-column`` the largest first; none where they have an order of their own."""
+    own = (_COSTS[table],) if table in _COSTS else ()
+    return next((row.sort for row in TABLES.values() if row.schema == table and row.sort), own)
 
 
 _EVENTS = ("kernels", "memory_operations", "idle", "collectives")
+_COSTS = {  # of tables that the page shows otherwise, or not at all; the others have an order of their own
+    "a09": "-latency_ns", "a11": "-layer_latency_ns", "a12": "-kernel_latency_ns", "a14": "-latency_ns",
+    "dominant_kernels": "-latency_ns", "layers": "-latency_ns", "operations": "-device_ns", "operators": "-kernel_ns",
+    "short_waits": "-idle_ns", "launch_groups": "-kernel_ns",
+}  # fmt: skip
 
 
 SECTIONS = _read("section ", SectionRow)

@@ -34,8 +34,9 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     number = steps["iteration_index"].iloc[0]
     measured = frame_or_empty(results, "iterations", ["capture_id", "is_warmup"])
     count = int((measured["capture_id"].eq(capture_id) & ~measured["is_warmup"].astype(bool)).sum())
-    nearest = f" (of {format_count(count)} the one nearest the median)" if count > 1 else ""
-    what = "the recording" if pd.isna(number) else f"execution {int(number)}{nearest}"
+    what = "the recording" if pd.isna(number) else f"execution {int(number)}"
+    if count > 1 and not pd.isna(number):
+        what = f"the median execution ({what}; {format_count(count)} measured)"
     return f"Critical path of {what}, {format_ns(total)}: {', '.join(texts)}"
 
 

@@ -90,5 +90,5 @@ def _roof_layers(roofs: pd.DataFrame, ends: list[float], factor: float) -> list[
     return [
         *layers, alt.Chart(vertical).mark_rule(strokeDash=[5, 4]).encode(x=x),
         line.encode(x=x, y=y, detail=alt.Detail("roof:N")), text.encode(x=x, y=y, text=alt.Text("text:N")),
-        below.encode(x=x, y=alt.YValue(374), text=alt.Text("text:N")),
+        below.encode(x=x, y=alt.YValue(alt.ExprRef("height - 6")), text=alt.Text("text:N")),
     ]  # fmt: skip

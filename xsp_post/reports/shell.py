@@ -23,7 +23,7 @@ from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
 from xsp_post.reports.page_data import PageData
 from xsp_post.reports.text import visible
 
-_PARTS = ("core.js", "views.js", "tables.js", "charts.js", "icicle.js", "timeline.js")
+_PARTS = ("core.js", "tables.js", "views.js", "charts.js", "icicle.js", "timeline.js")
 
 
 @cache

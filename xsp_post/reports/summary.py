@@ -8,6 +8,8 @@ from typing import Any
 
 import pandas as pd
 
+from xsp_post.model.kinds import SELF
+from xsp_post.model.levels import RUN_LEVEL_WORDS
 from xsp_post.model.results import Results, frame_or_empty, part_sentence, part_text
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.reports import cases
@@ -18,12 +20,11 @@ from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
 from xsp_post.reports.verdict import Verdict, shares, verdict
-from xsp_post.tables.analyses.advice import Advice, advise
+from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.limits import find_limit
 
 TOP = 5
 # The name of the row of A2 that holds what a model does outside of its layers; it is not a layer, and none is slower.
-MODEL_SELF = "[self]"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Summary:
     shares: list[dict[str, Any]]  # as `verdict.shares`
     shares_of: str
     advice: list[Advice]
+    no_advice: str  # why there is none
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
@@ -70,7 +72,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
     limit, balanced = find_limit(results, captures_of(results, case)), balances(results)
-    split = device_split(results, limit)
+    split, advised = device_split(results, limit), advise(results, limit)
     return Summary(
         title,
         " · ".join(filter(None, (part_sentence(results), machine))),
@@ -80,7 +82,8 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         [] if split is None else [split],
         shares(limit),
         format_ns(limit.replayed_ns),
-        advise(results, limit),
+        advised,
+        "" if advised or not limit.window_ns else why_none(results, limit),
         top_layers,
         outside,
         _top_kernels(results, case),
@@ -108,7 +111,7 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
         " + ".join(different("gpu_name")[:3]) or "no GPU named",
         " + ".join(different("framework")[:2]),
         ", ".join(visible(t, 60) for t in tools[:3]),
-        f"levels {', '.join(levels)}" if levels else "",
+        ", ".join(RUN_LEVEL_WORDS.get(level, level) for level in levels) if len(levels) > 1 else "",
         f"{processes} processes" if processes > 1 else "",
     ]
     return shorten(title, 160), " · ".join(dict.fromkeys(part for part in parts if part))
@@ -116,12 +119,12 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
 
 def layer_name(name: object) -> str:
     """A layer's name for a headline; ``[self]`` says what it is."""
-    return "the model outside its layers" if str(name) == MODEL_SELF else shorten(visible(name), 60)
+    return "the model outside its layers" if str(name) == SELF else shorten(visible(name), 60)
 
 
 def is_outside(layers: pd.DataFrame) -> pd.Series:
     """Which rows of A2 are not a layer, but what the model does outside of them. Shape (rows,)."""
-    return layers["layer_name"].eq(MODEL_SELF)
+    return layers["layer_name"].eq(SELF)
 
 
 def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow], TopRow | None]:
@@ -153,7 +156,7 @@ class _Details:
         if group.layer_count == 1:
             name, which, each = layer_name(row.layer_name), f"layer {row.layer_index}", _sureness(row, self.spreads)
         else:
-            path = visible(starred(group.first_path, group.last_path))
+            path = visible(starred(group.first_path, group.last_path)).rsplit(" > ", 1)[-1]
             name = f"{group.layer_count} × {shorten(path, 60)}"
             joined = group.last_index - group.first_index + 1 == group.layer_count
             which = f"layers {group.first_index} {'…' if joined else 'to'} {group.last_index}"

@@ -73,10 +73,6 @@ def print_tree(
         one_line(console, findings_line(results))
 
 
-# The root of a tree that a run prints without its warm-up.
-MEASURED_ROOT = "[measured iterations]"
-
-
 def print_capture(
     console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame, *, verbose: bool = True
 ) -> None:
@@ -100,10 +96,7 @@ def print_capture(
     if not verbose:
         one_line(console, balance_short(results, capture_id))
         return
-    mine = rows[rows["capture_id"] == capture_id]
-    is_measured = len(mine) and str(mine["name"].iloc[0]) == MEASURED_ROOT
-    of = " of the whole capture, warm-up included" if is_measured else ""
-    say(console, balance_line(results, capture_id, of), hanging=4)
+    say(console, balance_line(results, capture_id), hanging=4)
 
 
 def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame, work: str) -> None:
@@ -163,13 +156,12 @@ def gpu_lines(results: Results, capture_id: int) -> Text | None:
     return lines
 
 
-def balance_line(results: Results, capture_id: int, of: str = "") -> Text:
-    """Every way of attribution with its device operations and their time, adding up to the capture's total; ``of``:
-    what the balance is of, where the tree above it is of less."""
+def balance_line(results: Results, capture_id: int) -> Text:
+    """Every way of attribution with its device operations and their time, adding up to the capture's total."""
     frame = results.frame("balance")
     frame = frame[frame["capture_id"] == capture_id]
     amounts = [str(c) for c in frame.columns if str(c).endswith(("_count", "_ns"))]
-    text = Text(f"Balance{of}", style="bold")
+    text = Text("Balance", style="bold")
     for question, label in QUESTIONS.items():
         rows = frame[frame["question"] == question]
         total = rows[rows["attribution"] == "total"].iloc[0]
@@ -280,6 +272,7 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
     from xsp_post.model.schemas.views import titles_of
+    from xsp_post.reports.page_rows import costs_of
 
     if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):
         say(console, lead)
@@ -297,13 +290,12 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     least = {c: min(widths[c], max(_LEAST_TEXT, len(titles[c]) + 2)) if c in texts else widths[c] for c in columns}
     for name in texts[:1]:  # what a row is of
         least[name] = min(widths[name], _TEXT_WIDTH, max(console.width * 2 // 5, least[name]))
-    room = console.width + 2
-    fitting: list[Any] = []
-    for column in columns:  # numbers keep their width, texts give way
-        if fitting and least[column] > room:
-            break
-        fitting.append(column)
-        room -= least[column]
+    fitting, room = _fitting(columns, least, console.width + 2)
+    cost = "".join(costs_of(table_name)[:1]).removeprefix("-")
+    if cost in set(columns) - set(fitting):  # what the rows are sorted by stands beside what they are of
+        columns = [c for c in columns if c != cost]
+        columns.insert(columns.index(texts[0]) + 1 if texts else 0, cost)
+        fitting, room = _fitting(columns, least, console.width + 2)
     for column in fitting:
         more = min(widths[column], _TEXT_WIDTH, least[column] + max(room, 0)) - least[column]
         if column in texts and more > 0:
@@ -325,6 +317,17 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
         say(console, Text(left_out, style="dim"))
     if not len(frame):
         console.print("no rows", style="dim")
+
+
+def _fitting(columns: list[Any], least: dict[Any, int], room: int) -> tuple[list[Any], int]:
+    """The first columns that fit, and the room that is left: numbers keep their width, texts give way."""
+    fitting: list[Any] = []
+    for column in columns:
+        if fitting and least[column] > room:
+            break
+        fitting.append(column)
+        room -= least[column]
+    return fitting, room
 
 
 _TEXT_WIDTH, _LEAST_TEXT = 54, 16

@@ -15,7 +15,7 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
-from xsp_post.replay.experiment import LATENCY, TOGETHER
+from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
 from xsp_post.reports import cases
 from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
 from xsp_post.reports.text import short_kernel, shorten, visible
@@ -184,6 +184,8 @@ def sentence_of(results: Results, limit: Limit) -> str:
         unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
         share = format_ratio_percent(unknown / max(limit.window_ns, 1))
         said = sentence(f"limit.{limit.reason}", window=window, share=share, **{"count": 0, **limit.facts})
+        if limit.reason == limits.SERIAL:
+            return _with_where(said, _where(results, limit))
         return f"{said} {sentence('limit.record')}" if limit.reason == limits.NO_WORK else said
     first, *others = limit.limits
     names = [resource_word(limit, one) for one in limit.limits]
@@ -294,7 +296,8 @@ def _work_name(limit: Limit) -> str:
 def cause_text(row: CauseRow, most: int = 60) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
     call = f" ({shorten(_called(row.call_name), most)})" if row.call_name else ""
-    owner = f" in {shorten(shown(row.owner), most)}" if row.owner else ""
+    within = "" if row.owner.startswith(("before the ", "after the ")) else "in "
+    owner = f" {within}{shorten(shown(row.owner), most)}" if row.owner else ""
     if row.cause == limits.FIRST_LAUNCH:
         return sentence("wait.first-launch", owner=owner)
     if row.cause == "not_recorded":
@@ -364,6 +367,13 @@ def shares(limit: Limit) -> list[dict[str, Any]]:
         }
         for one in every
     ]  # fmt: skip
+
+
+def first_shares(rows: list[dict[str, Any]], parts: int = 2) -> list[dict[str, Any]]:
+    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and all together."""
+    whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:3]
+    inside = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
+    return [*whole[:1], *inside[:parts], *whole[1:], *rows[-1:]]
 
 
 def limit_data(results: Results, limit: Limit) -> dict[str, Any]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty, part_text
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.replay.experiment import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
@@ -24,6 +26,7 @@ from xsp_post.reports.text import cut_alike
 from xsp_post.reports.verdict import (
     cause_text,
     coverage_note,
+    first_shares,
     group_word,
     latency_note,
     lead_in_line,
@@ -59,6 +62,7 @@ class Why:
     capture_name: str = ""  # of several captures that are no job, the one that all this is of
     coverage_note: str = ""  # device time that the verdict leaves out, or that no launch is known of; "" none
     late_rank: str = ""  # the short form of ``ranks``
+    places: str = ""  # modules and lines with most device time, where lines are known
     steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
 
 
@@ -77,7 +81,7 @@ def why(results: Results, *, layer: str = "") -> Why:
         limit, causes, advice, limit_data(results, limit), path, latency_note(results, limit), lead_in,
         part_text(results), replay_note(results), none, ranks_line(results),
         own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
-        step_lines(results),
+        places_line(results), step_lines(results),
     )  # fmt: skip
 
 
@@ -105,6 +109,34 @@ def late_rank_line(results: Results) -> str:
     return " ".join((said, sentence("ranks.more")))
 
 
+def places_line(results: Results) -> str:
+    """The modules and source lines with most device time; "" where no line is known."""
+    work = frame_or_empty(results, "operations", ["capture_id", "path_id", "source_line", "device_ns"])
+    known = work[work["source_line"].astype(str) != ""]
+    if known.empty:
+        return ""
+    key = ["capture_id", "path_id"]
+    paths = frame_or_empty(results, "paths", [*key, "parent_path_id", "span_kind", "name"])
+    said = [
+        rows.assign(name=rows["name"].astype(object).to_numpy()[_module_of(rows)])
+        for _, rows in paths.groupby("capture_id")
+    ]
+    lines = known.merge(pd.concat(said)[[*key, "name"]], on=key).astype({"source_line": object})
+    lines["name"] = lines["name"].str.replace(r"(?<=\.)\d+\b", "*", regex=True)  # equal blocks as one
+    spent = lines.groupby(["name", "source_line"])["device_ns"].sum().nlargest(_MOST_PLACES) / work["device_ns"].sum()
+    shares = spent.reset_index(name="ratio").itertuples(index=False)
+    places = [f"{format_ratio_percent(row.ratio)} {row.name} ({row.source_line})" for row in shares]
+    return sentence("note.places", places=", ".join(places))
+
+
+def _module_of(paths: pd.DataFrame) -> np.ndarray:
+    """Row of the nearest module at or above each path of one capture, else its own."""
+    row = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
+    parent = row.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
+    nearest = forest_of(parent).nearest(paths["span_kind"].isin(_MODULES).to_numpy())
+    return np.where(nearest >= 0, nearest, np.arange(len(paths)))
+
+
 def replay_note(results: Results) -> str:
     """That only a part of a large capture was replayed; "" where all was."""
     is_part = frame_or_empty(results, "experiment", ["is_part"])["is_part"]
@@ -116,8 +148,10 @@ def _path_line(results: Results, limit: Limit) -> str:
     return critical_path_line(results, captures[0]) if len(captures) == 1 and limit.scope == "execution" else ""
 
 
+_MODULES = ("module", "annotated", "provenance", "twin")
+_MOST_PLACES = 2
 _FEW = 3  # causes and changes that the first screen has room for
-_MOST_BARS, _MOST_PARTS, _BAR_WIDTH = 3, 2, 40
+_BAR_WIDTH = 40
 _LEAST_WAIT = 0.0005  # of the time: prints as 0.1 %
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
 
@@ -173,6 +207,8 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if not limit.window_ns:
         return
     print_gains(console, limit, said.verdict["window"])
+    if said.places:
+        one_line(console, Text(shown(said.places, 400)))
     _print_steps(console, said)
     for line in filter(None, (said.latency, said.coverage_note, "" if verbose else said.late_rank)):
         say(console, shown(line, 400))
@@ -219,10 +255,9 @@ def print_first(console: Console, said: Why) -> None:
     rows = shares(said.limit)
     if not rows:
         return
-    first = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:_MOST_BARS]
     bars = "  ".join(
         f"{one['word']} {'█' * round(max(one['gain_ratio'], 0) * 10)} {format_ratio_percent(one['gain_ratio'])}"
-        for one in first
+        for one in first_shares(rows, 0)[:-1]
     )
     one_line(console, " ".join((sentence("bar.short"), bars)))
     for number, one in enumerate(said.advice[:_FEW], 1):
@@ -241,9 +276,7 @@ def print_gains(console: Console, limit: Limit, window: str) -> None:
     if not rows:
         return
     console.print(Text(sentence("bar.title", window=window), style="bold"))
-    whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:_MOST_BARS]
-    parts = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
-    for one in (*whole[:1], *parts[:_MOST_PARTS], *whole[1:], rows[-1]):
+    for one in first_shares(rows):
         gain, name = one["gain_ratio"], f"{'  ' * bool(one['part'])}{one['word']}"
         bar = "█" * round(max(gain, 0.0) * _BAR_WIDTH * 2)
         margin = f"± {one['high_gain_ratio'] - gain:.0%}".replace("%", " %")
@@ -293,6 +326,7 @@ def json_of(said: Why) -> dict[str, Any]:
         "part": said.part or None, "verdict": said.verdict, "critical_path": said.critical_path or None,
         "replay_note": said.replay_note or None, "lead_in": said.lead_in or None,
         "coverage_note": said.coverage_note or None, "ranks": said.ranks or None,
-        "capture": said.capture_name or None, "no_advice": said.no_advice or None, "steps": list(said.steps),
+        "capture": said.capture_name or None, "no_advice": said.no_advice or None, "places": said.places or None,
+        "steps": list(said.steps),
         "causes": [asdict(row) for row in said.causes], "advice": [asdict(one) for one in said.advice],
     }  # fmt: skip

@@ -49,6 +49,7 @@ async function drawChart(holder, alternative) {
   spec.datasets = {};
   for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name).map((row) => ({ ...row }));
   if (chart.fluid) spec.width = "container";
+  if (spec.height > 200 && window.innerWidth >= 760) spec.height = Math.max(Math.min(spec.height, window.innerHeight - 560), 200);
   // a saved picture says what it shows, and of which capture
   const label = (holder.querySelector("h3") || holder.querySelector("figcaption")).textContent;
   spec.title = { text: label, subtitle: document.querySelector("h1").textContent, subtitleColor: ink("muted"), limit: target.clientWidth - 60 };

@@ -8,7 +8,7 @@ function fitText(context, text, width) {
     const middle = (low + high + 1) >> 1;
     if (context.measureText(text.slice(0, middle) + "…").width <= width) low = middle; else high = middle - 1;
   }
-  return low > 1 ? text.slice(0, low) + "…" : "";
+  return low > 4 ? text.slice(0, low) + "…" : "";
 }
 function sizeCanvas(canvas, height) {
   const ratio = window.devicePixelRatio || 1;
@@ -114,10 +114,10 @@ function buildIcicle(holder, data) {
   }
   const legend = el("span", { class: "legend" });
   const said = el("div", { class: "said", "aria-live": "polite" });
-  holder.append(el("div", { class: "table-tools" }, sides, search, status, exportButtons(canvas, () => draw(), "tree")), crumbs, canvas, said, legend);
+  holder.append(el("div", { class: "table-tools" }, sides, search, status, exportButtons(canvas, () => draw(), "tree")), crumbs, el("div", { class: "pane" }, canvas), said, legend);
   const present = new Set(data.level);
   for (const level of ["MODEL", "MODULE", "LAYER", "OPERATION", "LIBRARY", "KERNEL"]) {
-    if (present.has(level)) legend.append(el("span", {}, el("i", { class: LEVEL_INK[level] }), levelWord(level)));
+    if (present.has(level)) legend.append(el("span", {}, el("i", { style: `background: var(--${LEVEL_INK[level]})` }), levelWord(level)));
   }
   if (data.is_inferred.some(Boolean)) legend.append(el("span", {}, el("i", { class: "inferred" }), "inferred, not recorded"));
   let boxes = [];

@@ -6,6 +6,7 @@ const IDLE_INK = {
   copy: ["memory", 7, "copy call"], communication: ["write", 6, "other ranks"], profiler: ["muted", 4, "profiler"],
   unknown: ["unknown", 12, "not known"],
 };
+const hatchStyle = (color, size) => `border: 1px solid var(--${color}); background: repeating-linear-gradient(135deg, var(--${color}) 0 1.5px, ${size ? "transparent" : `var(--${color})`} 1.5px ${size || 3}px)`;
 function buildTimeline(holder, data) {
   const length = Math.max(data.length_ns, 1);
   const LANE = 18, HEAD = 18, AXIS = 24;
@@ -29,11 +30,11 @@ function buildTimeline(holder, data) {
     el("span", { class: "switch" }, button("All", "All: show everything", () => goTime(0, length)),
       ...data.windows.map((one) => button(one.title.split(" ")[0], `Zoom to the ${one.title}`, () => goTime(one.start_ns, one.end_ns)))),
     el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3))),
-    search, button("Next", "Next hit of the search", () => next()), status, exportButtons(canvas, () => draw(), "timeline")), canvas);
+    search, button("Next", "Next hit of the search", () => next()), status, exportButtons(canvas, () => draw(), "timeline")), el("div", { class: "pane" }, canvas));
   const present = new Set(data.kind);
   const legend = [["layer", "level-3"], ["kernel", "level-6"], ["launch call", "launch"], ["copy, set or graph", "memory"]];
-  holder.append(el("div", { class: "legend" }, ...legend.map(([word, look]) => el("span", {}, el("i", { class: look }), word)),
-    ...Object.entries(IDLE_INK).filter(([group]) => present.has("IDLE-" + group)).map(([group, look]) => el("span", {}, el("i", { class: "idle-" + group }), "waits: " + look[2])),
+  holder.append(el("div", { class: "legend" }, ...legend.map(([word, look]) => el("span", {}, el("i", { style: `background: var(--${look})` }), word)),
+    ...Object.entries(IDLE_INK).filter(([group]) => present.has("IDLE-" + group)).map(([, [color, size, word]]) => el("span", {}, el("i", { style: hatchStyle(color, size) }), "waits: " + word)),
     el("span", { text: "line: launch → execution (queue delay)" })));
 
   const px = (ns, width) => ((ns - view.from) / (view.to - view.from)) * width;
@@ -81,7 +82,8 @@ function buildTimeline(holder, data) {
           context.fillRect(x0, top + LANE - 5, Math.max(w, 1.5), 3);
         }
         if (w > 30 && kind !== "LAUNCH" && shade > 0.3) {
-          const label = fitText(context, textOf(data.name[i]), w - 8);
+          const fits = fitText(context, textOf(data.name[i]), w - 8);
+          const label = data.event_count[i] > 1 && fits.endsWith("…") ? "" : fits; // of a sum half a name says nothing
           if (idle && label) {
             context.fillStyle = paint("paper");
             context.fillRect(x0 + 2, top + 2, Math.min(context.measureText(label).width + 4, w - 4), LANE - 8);

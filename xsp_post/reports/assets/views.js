@@ -49,11 +49,15 @@ for (const part of parts) {
     if (blocks.length < 2) continue;
     const titleOf = (block) => block.querySelector("h3")?.textContent || DATA.tables[block.dataset.table].caption.split(/[,;:]/)[0];
     const buttons = blocks.map((block) => el("button", { type: "button", text: titleOf(block), "data-show": block.id, onclick: () => choose(block) }));
+    const choices = el("div", { class: "switch blocks", role: "group", "aria-label": kind === "chart" ? "Charts" : "Tables" }, ...buttons);
     const choose = (chosen) => {
+      const pressed = buttons.indexOf(document.activeElement);
       blocks.forEach((block, i) => { show(block, block === chosen); buttons[i].setAttribute("aria-pressed", String(block === chosen)); });
+      if (kind === "table") chosen.firstChild.prepend(choices);
+      buttons[pressed]?.focus();
       if (place.part === part.id && place.show !== chosen.id) note({ show: chosen === blocks[0] ? null : chosen.id });
     };
-    blocks[0].before(el("div", { class: "switch blocks", role: "group", "aria-label": kind === "chart" ? "Charts" : "Tables" }, ...buttons));
+    blocks[0].before(choices);
     choose(blocks[0]);
   }
 }
