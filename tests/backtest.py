@@ -98,6 +98,7 @@ _CAPTURES: tuple[tuple[str, str, str, set[str], set[str], str, float], ...] = (
      set(), {"kernels"}, "slower", -0.12),
     ("compiled", "nsys/transformer_2.7b_a100_nvtx.sqlite", "nsys/transformer_2.7b_a100_compiled.sqlite",
      set(), {"kernels"}, "faster", 0.072),
+    ("a larger batch", _KINETO.format("part_batch16"), _KINETO.format("part_batch256"), set(), {"host"}, "faster", 0.6),
     ("without ranges", "nsys/transformer_2.7b_a100_nvtx.sqlite", "nsys/transformer_2.7b_a100_no_nvtx.sqlite",
      set(), {"kernels"}, "same", 0.0),
 )  # fmt: skip

@@ -65,7 +65,7 @@ def record(name: str, folder: Path) -> None:
 def _kept(text: str):
     """The entries of a log that are read, without this machine's folders and what compiled code is made of."""
     wanted = False
-    text = re.sub(r"[\w./-]*/compiled_models\.py", "/home/someone/project/models.py", text)
+    text = re.sub(r"[\w./-]*/(?:more_)?compiled_models\.py", "/home/someone/project/models.py", text)
     text = re.sub(r"/[\w./-]*(?=/site-packages/)|/tmp/[\w./-]*", "", text)
     for line in text.splitlines(keepends=True):
         if not line.startswith("\t"):
@@ -87,12 +87,12 @@ def _short(line: str) -> str:
 
 def _run(name: str, folder: Path) -> None:
     import torch
-    from generators.compiled_models import PROGRAMS
+    from generators import compiled_models, more_compiled_models
 
     made, order = [], []
     _watch_compiler(made)
     torch.manual_seed(0)
-    make, inputs, is_trained = PROGRAMS[name]
+    make, inputs, is_trained = {**more_compiled_models.PROGRAMS, **compiled_models.PROGRAMS}[name]
     model, values = make(), inputs()
     model.train(is_trained)
     paths = {module: path for path, module in model.named_modules()}

@@ -18,7 +18,7 @@ class Block(nn.Module):
         self.norm, self.qkv, self.out = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
         products = nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)
         self.mlp = nn.Sequential(nn.LayerNorm(WIDTH), *products)
-        self.register_buffer("cache", torch.randn(2, MOST, HEADS, LONGEST, WIDTH // HEADS))
+        self.register_buffer("cache", torch.ones(2, MOST, HEADS, LONGEST, WIDTH // HEADS))
 
     def forward(self, x: torch.Tensor, context: int) -> torch.Tensor:
         batch = len(x)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.trace import ActivityKind
 from xsp_post.replay.learning import Learnt
-from xsp_post.replay.recording import Calls, OperationKind, Operations, Recording
+from xsp_post.replay.recording import Calls, Operations, Recording
 
-KERNEL, COPY = int(OperationKind.KERNEL), int(OperationKind.MEMCPY)
+KERNEL, COPY = int(ActivityKind.KERNEL), int(ActivityKind.MEMCPY)
 
 
 def call(start: int, end: int, *, thread: int = 0, process: int = 0, wait: int = -1, stream_id: int = -1) -> dict:

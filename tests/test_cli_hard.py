@@ -216,7 +216,7 @@ def test_any_width_prints_names_and_no_colour(capture, columns):
 
 def test_a_narrow_terminal_says_what_it_leaves_out(capture):
     done = xsp("tree", capture, columns=44)
-    assert "Not shown: gap" in " ".join(done.stdout.split())
+    assert "A wider terminal adds gap" in " ".join(done.stdout.split())
     assert "model.layers" in done.stdout
     assert "no room" not in xsp("tree", capture, columns=120).stdout
 

@@ -558,7 +558,7 @@ def test_batch_against_batch_is_said_per_sample():
     twice = {name: other.frame(name).assign(batch_size=8) for name in ("captures", "iterations")}  # 4 in the base
     other = Analysis({**{name: other.frame(name) for name in other.tables()}, **twice})
     said = compare(base, other).frame("compare_summary")["statement"].iloc[0]
-    assert said.startswith("Faster: ") and " times as long for 2 times the batch (per sample −2" in said
+    assert said.startswith("Faster: ") and " times as long for inputs of 2 times the size (per sample −2" in said
 
 
 def test_a_comparison_of_operators_has_no_words_of_a_gpu():
@@ -631,7 +631,7 @@ def test_labels_of_causes_fit_a_narrow_screen():
     chart = draw(CHARTS["causes-bars"], frame).to_dict()
     rows = next(iter(chart["datasets"].values()))
     assert [row["y"].replace("\n", " ") for row in rows] == causes  # whole, on lines of their own
-    assert max(len(line) for row in rows for line in row["y"].split("\n")) <= 18
+    assert max(len(line) for row in rows for line in row["y"].split("\n")) <= CHARTS["causes-bars"].wrap
     assert chart["height"] >= 2 * 3 * 11
 
 

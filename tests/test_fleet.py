@@ -5,12 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ExportBuilder
 from helpers import small_analysis
 from paper.data import MIB, Builder, KernelRow, LayerRow
 from paper.systems import paper_system
 
 from xsp_post.model.results import Analysis, for_people
 from xsp_post.model.schemas import TABLES
+from xsp_post.pipeline import analyze
 from xsp_post.tables.analyses import compute_all, fleet
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9
@@ -93,6 +95,16 @@ def test_table_viii(paper, tf):
     np.testing.assert_allclose(models["max_throughput_inputs_per_s"], raw["max_throughput_inputs_per_s"], rtol=1e-6)
     np.testing.assert_allclose(models["convolution_latency_ratio"] * 100, raw["conv_latency_pct"], atol=1e-3)
     assert models["batch_count"].eq(np.where(batched, 2, 1)).all()
+
+
+def test_kernels_beside_each_other_take_no_more_than_the_time_there_is(tmp_path):
+    builder = ExportBuilder()
+    for at in range(0, 80_000, 10_000):
+        builder.range(f"model#{at // 10_000}:forward", at, at + 9_000, domain="xsp")
+        for stream in (7, 8):
+            builder.kernel("gemm", launch=(at + 10, at + 20 + stream), run=(at + 100, at + 8_100), stream=stream)
+    cases = fleet_of(analyze([builder.write(tmp_path / "two.sqlite")]))["fleet_cases"]
+    assert cases["gpu_latency_ratio"].iloc[0] == pytest.approx(8 / 9)
 
 
 def test_table_ix_and_figure_12(paper):
@@ -322,3 +334,12 @@ def test_a_sweep_without_batch_sizes_is_represented_by_the_capture_with_most_ite
     assert fleet._representative(group, group.iloc[:0])["case_id"] == 1
     best = pd.DataFrame({"throughput_inputs_per_s": [1.0, 5.0, 2.0], "case_id": [4, 5, 6]})
     assert fleet._representative(group, best)["case_id"] == 5
+
+
+def test_a_sweep_is_represented_by_its_optimal_batch_size():
+    tables = fleet_of(small("a", 4, 8.7), small("a", 1, 4.0), small("a", 2, 4.4))
+    assert tables["fleet_cases"]["is_optimal"].tolist() == [False, False, True]
+    row = tables["fleet_models"].iloc[0]
+    assert (row["optimal_batch_size"], row["online_batch_size"], row["batch_count"]) == (2, 1, 3)
+    assert row["batch_latency_ns"] == 4.4 * MS and row["online_latency_ns"] == 4.0 * MS
+    assert row["max_throughput_inputs_per_s"] == pytest.approx(4 / 8.7e-3)

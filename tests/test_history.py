@@ -12,11 +12,12 @@ import pytest
 from builders import ExportBuilder
 from helpers import called
 
+from xsp_post.arrays.changes import sizes
 from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.history_bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.history import changes_of, history_table, history_values
+from xsp_post.tables.analyses.history import _slowness, changes_of, floors, history_table, history_values
 
 LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
           "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
@@ -133,7 +134,9 @@ def test_a_workload_is_known_by_what_it_is():
              part("c", 9.0, {"block.0.fc": 4.0, "block.1.fc": 1.0, "head": 2.0, "norm": 1.0}),
              part("d", 9.0, {"block.0.fc": 4.0, "head": 2.0}, gpu="H100"), part("e", 9.0, {"conv": 4.0, "pool": 2.0}),
              part("f", 9.0, {"block.0.fc": 4.0, "head": 2.0})]  # fmt: skip
-    frame = history_values(parts).drop_duplicates("capture_name")
+    values = history_values(parts)
+    assert values.index.tolist() == list(range(len(values)))
+    frame = values.drop_duplicates("capture_name")
     assert frame["workload_index"].tolist() == [0, 0, 0, 1, 2, 0]
     assert frame["position_index"].tolist() == [0, 1, 2, 0, 0, 3]
 
@@ -239,6 +242,19 @@ def test_a_change_within_recorded_noise_is_found():
         found = changes_of(table)[0]
         assert [(one.kind, one.first) for one in found] == [("step", first)]
         assert ("layer", layer) in table.columns[list(found[0].members)]
+
+
+def test_intervals_hold_in_recorded_noise():
+    """What did not change is within the 95 % interval of its difference: of layers at the usual speed."""
+    noise = recorded("noise")
+    held = []
+    for start in range(0, 71, 10):
+        table = noise.iloc[start : start + 50]
+        values = (table / _slowness(table))["layer"].to_numpy(float)
+        for place in (12, 25, 45):
+            low, high = sizes(values, floors(values), 0, place, 50)[2:]
+            held.append(((low <= 0) & (high >= 0)).mean())
+    assert np.mean(held) >= 0.92
 
 
 def test_a_slow_block_of_thirty_real_runs_is_named():

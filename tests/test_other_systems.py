@@ -23,9 +23,11 @@ SYSTEMS = {
          "pthread_sigmask", "pthread_kill", "sigwait", "siginterrupt", "ITIMER_REAL", "SIG_BLOCK", "SIG_SETMASK"),
     ),
 }  # fmt: skip
-# The libraries are there as on Linux: what they take is not ours. Then ours is imported on the other system.
+# The libraries are there as on Linux: what they take is not ours. Then ours is imported on the other system, by a fork
+# for each command.
 START = """
-import os, signal, sys
+import json, os, signal, sys
+from os import fork, waitpid
 import adbc_driver_manager.dbapi, adbc_driver_sqlite, altair, jinja2, msgspec, numpy, pandas, pyarrow.parquet
 import rich.console
 import concurrent.futures.process, multiprocessing.context, secrets, shutil, sqlite_utils, subprocess, tempfile, typer
@@ -39,40 +41,50 @@ for module, names in ((os, of_os), (signal, of_signal)):
             delattr(module, name)
 os.supports_fd.discard(os.chdir) if "fchdir" in of_os else None
 sys.platform = {system!r}
-from xsp_post.cli import main
-sys.argv = ["xsp-post", *sys.argv[1:]]
-main()
+for words in json.loads(sys.argv[1]):
+    child = fork()
+    if not child:
+        from xsp_post.cli import main
+        sys.argv = ["xsp-post", *words]
+        main()
+        sys.exit()
+    if waitpid(child, 0)[1]:
+        sys.exit(1)
+    print("\\f", flush=True)
 """
 
 
 @pytest.fixture(params=SYSTEMS)
-def command(request, tmp_path):
-    """Runs a command as on that system; its standard output."""
+def commands(request, tmp_path):
+    """Runs commands as on that system; what each printed."""
     code = START.replace("{hidden}", repr(SYSTEMS[request.param])).replace("{system!r}", repr(request.param))
 
-    def run(*arguments):
-        command = [sys.executable, "-c", code, *map(str, arguments)]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    def run(*commands):
+        texts = json.dumps([[str(word) for word in words] for words in commands])
+        done = subprocess.run([sys.executable, "-c", code, texts], cwd=tmp_path, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
-        return done.stdout
+        return done.stdout.split("\f")
 
     return run
 
 
-def test_a_capture_is_read_kept_shown_and_compared(command, tmp_path):
+def test_a_capture_is_read_kept_shown_and_compared(commands, tmp_path):
     store = tmp_path / "run.xsp.sqlite"
-    command("ingest", EXAMPLE, "-o", store, "--report", tmp_path / "page.html")
-    command("ingest", EXAMPLE, "-o", store, "--force")
-    assert "Verdict" in command("tree", EXAMPLE)
-    assert "Verdict" in command("why", store)
-    assert json.loads(command("table", "A10", store, "--json"))
-    command("compare", store, store)
-    command("export", store, "--to", "csv", "-o", tmp_path / "tables")
+    _, _, tree, why, table, *_ = commands(
+        ("ingest", EXAMPLE, "-o", store, "--report", tmp_path / "page.html"),
+        ("ingest", EXAMPLE, "-o", store, "--force"),
+        ("tree", EXAMPLE),
+        ("why", store),
+        ("table", "A10", store, "--json"),
+        ("compare", store, store),
+        ("export", store, "--to", "csv", "-o", tmp_path / "tables"),
+    )
+    assert "Verdict" in tree and "Verdict" in why and json.loads(table)
     assert {path.name for path in tmp_path.iterdir()} == {"run.xsp.sqlite", "page.html", "tables"}
 
 
 # of Windows this cannot be shown here: how Python itself starts processes there cannot be put on
-@pytest.mark.parametrize("command", ["darwin"], indirect=True)
-def test_a_folder_of_captures_is_read(command, tmp_path):
-    command("batch", EXAMPLE, "-o", tmp_path / "fleet", "--workers", "1", "--no-report")
+@pytest.mark.parametrize("commands", ["darwin"], indirect=True)
+def test_a_folder_of_captures_is_read(commands, tmp_path):
+    commands(("batch", EXAMPLE, "-o", tmp_path / "fleet", "--workers", "1", "--no-report"))
     assert (tmp_path / "fleet" / "fleet.xsp.sqlite").is_file()

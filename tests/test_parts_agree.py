@@ -1,4 +1,7 @@
-"""A part of a recording: a capture and its store give the same answer about it; and every table has a rule."""
+"""A part of a recording: a capture and its store give the same answer about it; and every table has a rule.
+
+Every second recording of those that `test_commands_agree` draws; all of them with ``XSP_POST_TEST_ALL=1``.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import pytest
 from compiled_programs import DATA, TRACE
 from generators.programs import draw
 from recorded import own
-from test_commands_agree import GENERATED, _drawn, captures_here
+from test_commands_agree import ALL, GENERATED, _drawn, captures_here
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import to_frame
@@ -78,12 +81,12 @@ def agree(whole: Results, folder) -> int:
     return asked
 
 
-@pytest.mark.parametrize("path", captures_here(), ids=lambda path: path.name)
+@pytest.mark.parametrize("path", captures_here()[:: 1 if ALL else 2], ids=lambda path: path.name)
 def test_a_part_of_a_capture_and_of_its_store(path, tmp_path):
     agree(captures_of([path]), tmp_path)
 
 
-@pytest.mark.parametrize("seed", _drawn(list(range(GENERATED))))
+@pytest.mark.parametrize("seed", _drawn(list(range(GENERATED)))[:: 1 if ALL else 2])
 def test_a_part_of_a_generated_program_and_of_its_store(seed, tmp_path):
     trace = own(draw(seed).trace)
     assert agree(graph_of([Loaded(tmp_path / "a.sqlite", "nsys-sqlite", trace=trace)]), tmp_path)

@@ -81,6 +81,18 @@ def test_waiting_is_measured_without_a_common_clock():
     assert table["is_straggler"].to_dict() == {0: False, 1: True}
 
 
+def test_a_recording_that_begins_earlier_hides_no_late_rank():
+    """Rank 3 is 40 late in every step; it came to the first collective long before the others."""
+    parts = []
+    for rank in range(4):
+        rows = [(ALL_REDUCE, rank, 0, -10_000 if rank == 3 else -200, 0)]
+        for at in range(0, 20_000, 1000):
+            begin = at + (540 if rank == 3 else 500)
+            rows += [(GEMM, rank, 0, at, begin), (ALL_REDUCE, rank, 0, begin, at + 1000)]
+        parts.append(rank_contribution(results(rows), f"rank{rank}", rank))
+    assert rank_table(parts)["is_straggler"].tolist() == [False, False, False, True]
+
+
 def test_equal_ranks_have_no_straggler():
     rng = np.random.default_rng(0)
     kernels = []
@@ -250,13 +262,13 @@ def test_gpus_without_uuid_are_told_by_their_place_on_the_bus(columns, busy_ns, 
 def test_one_sentence_says_who_waits_for_whom(captures):
     ranks = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite").frame("ranks")
     said = ranks_line(Analysis({"ranks": ranks}))
-    assert said.startswith("2 ranks: busy 267 ms … 274 ms; communication 12.7 ms a rank (median), 0.0 % of it while")
-    assert "; the others wait for rank 1 (the last to arrive in " in said
-    assert "no rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
+    assert said.startswith("2 ranks, busy 267 ms … 274 ms. Communication takes 12.7 ms of a rank (median), 0.0 % of")
+    assert "The other ranks wait for rank 1, the last to arrive in " in said
+    assert "No rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
     assert ranks_line(Analysis({"ranks": ranks[:1]})) == ranks_line(Analysis({})) == ""
     narrow = io.StringIO()
     print_frame(Console(file=narrow, width=80), ranks, 40, "ranks")
-    assert narrow.getvalue().startswith("2 ranks: busy")
+    assert narrow.getvalue().startswith("2 ranks, busy")
     header = next(line for line in narrow.getvalue().splitlines() if line.startswith("rank "))
     for column in ("waited for", "busy", "compute", "communication", "exposed", "overlap", "waiting"):
         assert column in header
@@ -266,7 +278,9 @@ def test_ranks_that_do_not_talk_are_even_or_not(captures):
     results = analyzed(captures / "nsys/t5_offload_2gpu_h100.sqlite")
     assert not results.frame("ranks")["is_straggler"].any()
     said = ranks_line(results)
-    assert said.startswith("2 ranks: busy 963 ms … 963 ms, <0.1 % apart; no communication between them was recorded")
+    assert said.startswith(
+        "2 ranks, busy 963 ms … 963 ms. Their busy times are <0.1 % apart; no communication was recorded"
+    )
 
 
 def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):

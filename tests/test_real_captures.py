@@ -72,6 +72,7 @@ def _paths(tree, wanted):
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_store_holds_everything_and_nothing_private(captures, tmp_path, name):
     source = captures / "nsys" / f"{name}.sqlite"

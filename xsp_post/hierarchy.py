@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays import on_disk, rollup
+from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forget_forests
 from xsp_post.arrays.intervals import Nesting, nest
+from xsp_post.base import on_disk
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.checks import check_trace, check_tree
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
@@ -70,6 +71,10 @@ def build_tree(
     draft = _draft_of(*_wanted(trace, options or Options()), constants)
     for step in _steps(draft.options, twin):
         draft = step(draft)
+    said = [one for one in draft.findings if twin is not None and one.code.startswith("twin-")]
+    if any(one.code == "twin-nothing-carried" for one in said):  # then what is found without it
+        trace, options = replace(trace, findings=[*trace.findings, *said]), replace(draft.options, layers_from=())
+        return build_tree(trace, options, None, constants)
     return _with_executions(_summed_up(draft), draft)
 
 
@@ -99,7 +104,7 @@ def _draft_of(trace: Trace, options: Options, constants: Constants) -> Draft:
 
 
 def _nested(trace: Trace, options: Options, names: NodeNames, constants: Constants) -> Draft:
-    with ThreadPoolExecutor(1) as pool:  # two joins that know nothing of one another
+    with ThreadPoolExecutor(1, initializer=on_disk.use) as pool:  # two joins that know nothing of one another
         joined = pool.submit(attribution.join_launches, trace)
         nesting, usable = _nest_spans(trace)
         launch_id = joined.result()
@@ -144,7 +149,6 @@ def _summed_up(draft: Draft) -> Tree:
     amounts["device_operation_count"] = distinct_operations(amounts, activities)
     if len(draft.overlapping):
         amounts = amounts.assign(**project_overlapping(trace, amounts, activities, draft.overlapping))
-    amounts, activities = on_disk.kept(amounts), on_disk.kept(activities)
     tree = Tree(
         trace, amounts, activities, draft.strings, iterations, keys, draft.rule, names, [*draft.findings, *raised],
         draft.inferred,

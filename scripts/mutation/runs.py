@@ -83,7 +83,7 @@ def outcome_of(status: int) -> int:
 
 def run_tests(paths: Iterable[str], *plugins: object, first_failure: bool = True) -> int:
     """pytest's exit code."""
-    words = ["-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if first_failure else [])]
+    words = ["-q", "--all", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", *(["-x"] if first_failure else [])]
     return int(pytest.main([*words, *paths], plugins=list(plugins)))
 
 

@@ -12,10 +12,10 @@ import resource
 from xsp_post.base import limits
 from xsp_post.base.sealed import limit
 
-limit([])
+limit(0)
 assert resource.getrlimit(resource.RLIMIT_DATA)[0] != resource.RLIM_INFINITY
 limits.CPU_S = 1
-limit([])
+limit(0)
 while True:
     pass
 """

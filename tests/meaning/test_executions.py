@@ -243,7 +243,7 @@ def test_cloverleaf_repeats_every_125_launches(tree):
 def test_where_no_whole_execution_is_none_is_claimed(tree, name):
     found = tree(name)
     assert len(found.iterations) == 0 and not found.execution_candidates["is_chosen"].any()
-    assert found.execution_evidence.startswith("model executions: no repeating step found: no marker")
+    assert found.execution_evidence.startswith("model executions: no repeating step found; no marker")
 
 
 @pytest.mark.parametrize("name", ["no_kernels_2023.4", "no_cuda_2021.3", "no_cuda_non_utf8_2025.6"])

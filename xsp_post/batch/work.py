@@ -39,6 +39,7 @@ _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
 def options_key(options: Options, job: Job) -> dict[str, Any]:
     """What decides, beside the sources, whether a finished capture is still current."""
     key = {**asdict(options), "xsp_post": __version__, "record": RECORD_VERSION, "is_of_many": job.is_of_many}
+    del key["memory"]
     return json.loads(json.dumps(key, default=str))  # as a record gives it back
 
 

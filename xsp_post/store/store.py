@@ -37,6 +37,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post import __version__
+from xsp_post.base import on_disk
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.output import atomic_output
 from xsp_post.base.text_safety import shell_command
@@ -95,7 +96,7 @@ class StoreWriter:
     def __init__(self, path: Path, *, force: bool = False) -> None:
         self._output = atomic_output(path, force)
         self._strings = Strings()
-        self._pool = ThreadPoolExecutor(1)
+        self._pool = ThreadPoolExecutor(1, initializer=on_disk.use)
         self._early: dict[str, pd.DataFrame] = {}
         self._pending: Future[None] | None = None
         self._columns: dict[str, list[str]] = {}  # by table: what `Store` expects to find again
@@ -112,7 +113,6 @@ class StoreWriter:
 
     def _describe(self) -> None:
         with self._open() as database:
-            database.execute("PRAGMA page_size = 16384")
             database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
             meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
             database.table("xsp_meta").insert_all({"key": k, "value": v} for k, v in meta.items())
