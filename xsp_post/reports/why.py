@@ -297,12 +297,11 @@ def reach_of(one: Advice) -> str:
 
 
 def bound_text(one: Advice) -> str:
-    """``At most 12.3 ms (4.5 %)``; of other time than the verdict's ``At most 475 of 593 ms, the time with …``."""
+    """``At most 12.3 ms (4.5 %)``; of other time than the verdict's ``At most 475 ms of the 593 ms with start-up``."""
     reach = reach_of(one).capitalize()
     if one.bound_of == "the time":
         return f"{reach} {format_ns(one.bound_ns)} ({format_ratio_percent(one.bound_ratio)})"
-    whole = format_ns(one.bound_ns / one.bound_ratio) if one.bound_ratio else "0 ns"
-    return f"{reach} {format_ns(one.bound_ns)} of {whole}, {one.bound_of}"
+    return f"{reach} {format_ns(one.bound_ns)} of {one.bound_of}"
 
 
 def _replayed(one: Advice) -> str:

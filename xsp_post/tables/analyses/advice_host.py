@@ -23,7 +23,7 @@ _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _RECORDING = "that was recorded"
-_WITH_LEAD_IN = "with what came before the first device work"
+_WITH_LEAD_IN = "with start-up"  # all before the first device work
 
 
 def _loader(situation: Situation) -> list[Found]:
