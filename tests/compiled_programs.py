@@ -3,7 +3,7 @@
 `record` runs one program of `generators.compiled_models` on a CPU, eager and compiled, and keeps what is read: a trace
 of two steps, the compiler's log, and the truth. The truth is what the compiler itself holds in memory, and writes to no
 file: the modules (``nn_module_stack``) of the operations that went into each kernel. From the eager run it has the
-modules with products in the order of their calls.
+modules whose code made products, in the order of the first product of each.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ _VIEW = re.compile(r"getitem|aten\.(?:view|reshape|permute|expand|select|slice|t
                    r"unbind|as_strided|alias)\.")  # fmt: skip
 _LEFT_OUT = re.compile(r"\t[| ]*\+- (?:DICT_|KeyM|EQUALS|ID_|DIMENSION|NO_|TENSOR_AL|GuardM)|"
                        r"\t\s*(?:assert_size|del |#include|auto |for\()")  # fmt: skip
-_PRODUCTS = ("mm", "addmm", "convolution", "_convolution")
+# Products of one module each; the last is a layer of torch whose products are one call.
+_PRODUCTS = ("mm", "addmm", "convolution", "_convolution", "_transformer_encoder_layer_fwd")
 
 
 # ---------------------------------------------------------------- recording
@@ -89,19 +90,13 @@ def _run(name: str, folder: Path) -> None:
     import torch
     from generators import compiled_models, more_compiled_models
 
-    made, order = [], []
+    made: list = []
     _watch_compiler(made)
     torch.manual_seed(0)
     make, inputs, is_trained = {**more_compiled_models.PROGRAMS, **compiled_models.PROGRAMS}[name]
     model, values = make(), inputs()
     model.train(is_trained)
-    paths = {module: path for path, module in model.named_modules()}
-    hooks = [module.register_forward_hook(lambda one, *_: order.append(paths[one])) for module in paths
-             if next(module.parameters(False), None) is not None and "Norm" not in type(module).__name__
-             and "Embedding" not in type(module).__name__]  # fmt: skip
-    model(values)
-    for hook in hooks:
-        hook.remove()
+    products = products_of(model, values)
     compiled = torch.compile(model)
 
     def step() -> None:
@@ -122,7 +117,35 @@ def _run(name: str, folder: Path) -> None:
     events = [one for one in trace["traceEvents"] if one.get("cat") in ("cpu_op", "user_annotation", None)]
     text = json.dumps({"schemaVersion": 1, "baseTimeNanoseconds": trace["baseTimeNanoseconds"], "traceEvents": events})
     (folder / TRACE).write_bytes(gzip.compress(text.encode(), 9, mtime=0))
-    (folder / TRUTH).write_text(json.dumps({"kernels": made, "products": list(dict.fromkeys(order))}))
+    (folder / TRUTH).write_text(json.dumps({"kernels": made, "products": products}))
+
+
+def products_of(model, values) -> list[str]:
+    """The modules whose own code makes products in an eager run, by the first of each: run as the compiled one is."""
+    import torch
+    from torch.nn.modules import module as hooks
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    paths = {module: path for path, module in model.named_modules()}
+    open_modules, order = [""], []
+
+    class Watch(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            if func.overloadpacket.__name__ in _PRODUCTS:
+                order.append(open_modules[-1])
+            return func(*args, **(kwargs or {}))
+
+    def closed(*_):
+        open_modules.pop()
+
+    # hooks of single modules would turn torch's fused layers off
+    handles = [hooks.register_module_forward_pre_hook(lambda one, _: open_modules.append(paths[one])),
+               hooks.register_module_forward_hook(closed)]  # fmt: skip
+    with Watch(), torch.set_grad_enabled(model.training):
+        model(values)
+    for handle in handles:
+        handle.remove()
+    return list(dict.fromkeys(order))
 
 
 def _watch_compiler(made: list) -> None:

@@ -19,6 +19,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.trace import COPY_DIRECTIONS
 from xsp_post.pipeline import analyze
 from xsp_post.reports.tree_rows import tree_rows
+from xsp_post.reports.verdict import cause_text
 from xsp_post.reports.why import why
 from xsp_post.tree.provenance import _path
 
@@ -172,7 +173,8 @@ def test_tables_tree_and_exports_name_the_source_lines(tmp_path):
     a08 = analysis.frame("a08")
     assert set(a08["source_line"].astype(str)) <= set(run.places) and a08["source_line"].astype(str).ne("").all()
     assert set(analysis.frame("dominant_kernels")["source_line"].astype(str)) <= set(run.places)
-    assert "flash_fwd_kernel · self_attn.py:12" in set(tree_rows(analysis, depth=9)["name"])
+    rows = set(tree_rows(analysis, depth=9)["name"])  # kernels of one name, each with its line
+    assert {"nvjet_hsh_64x64 · self_attn.py:11", "nvjet_hsh_64x64 · self_attn.py:13"} <= rows
     timeline = build_timeline(analysis)
     details = timeline.slices["detail_id"].to_numpy()
     assert any(timeline.names[one].endswith(" · comm.py:8") for one in np.unique(details[details >= 0]))
@@ -212,6 +214,36 @@ def test_why_and_compare_name_modules_with_their_source_lines(tmp_path):
     slower = kernels[kernels["difference_ratio"] > 1]
     assert set(slower["source_line"]) == {place}
     assert f"({place})" in " ".join(found.frame("compare_summary")["statement"])
+
+
+def test_waits_and_advice_name_the_lines_of_their_modules(tmp_path):
+    run, base = made(tmp_path, 3, "nested")
+    said, lines, spent = why(base), {}, {}
+    for module, place, duration in zip(run.modules, run.places, run.durations):
+        lines.setdefault(module, set()).add(place)
+        key = (re.sub(r"\d+", "*", module), place)
+        spent[key] = spent.get(key, 0) + duration
+    waits = [row for row in said.causes if row.owner in lines]
+    assert waits and all(row.source_line in lines[row.owner] for row in waits)
+    assert f"in {waits[0].owner} ({waits[0].source_line})" in cause_text(waits[0])
+    named = re.findall(r"in (\S+) \((\w+\.py:\d+)\)", " ".join(one.what for one in said.advice))
+    assert named and all(line in lines[module] for module, line in named)
+    # of kernels of one name, launched at two lines, each line has its own time
+    assert re.findall(r"% (\S+) \((\S+)\)", said.places) == sorted(spent, key=spent.get)[:-3:-1]
+
+
+def test_advice_on_kernels_names_the_line_with_most_of_them(tmp_path):
+    recording = Recording()
+    for _ in range(10):
+        since = recording.at
+        for name, line, duration in (("gemm", 3, 500), ("elementwise_kernel", 4, 80), ("softmax_kernel", 5, 40)):
+            event = recording.kernel(name, recording.call("cudaLaunchKernel"), duration)
+            event["args"]["stack"] = f"/a/net.py:{line}:forward"
+        recording.at = recording.device_at
+        recording.around("user_annotation", "step", since)
+    said = why(analyze([recording.write(tmp_path / "a.pt.trace.json.gz")]))
+    (fuse,) = [one for one in said.advice if "elementwise" in one.what]
+    assert "Most of it in step (net.py:4)." in fuse.evidence
 
 
 def test_a_part_of_a_recording_keeps_the_source_lines(tmp_path):

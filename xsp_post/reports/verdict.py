@@ -297,7 +297,8 @@ def cause_text(row: CauseRow, most: int = 60) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
     call = f" ({shorten(_called(row.call_name), most)})" if row.call_name else ""
     within = "" if row.owner.startswith(("before the ", "after the ")) else "in "
-    owner = f" {within}{shorten(shown(row.owner), most)}" if row.owner else ""
+    line = f" ({shorten(shown(row.source_line), most)})" if row.source_line else ""
+    owner = f" {within}{shorten(shown(row.owner), most)}{line}" if row.owner else ""
     if row.cause == limits.FIRST_LAUNCH:
         return sentence("wait.first-launch", owner=owner)
     if row.cause == "not_recorded":

@@ -8,12 +8,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from xsp_post.arrays.forest import forest_of
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty, part_text
@@ -36,6 +33,7 @@ from xsp_post.reports.verdict import (
     verdict_text,
 )
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
+from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
 
 if TYPE_CHECKING:
@@ -111,30 +109,16 @@ def late_rank_line(results: Results) -> str:
 
 def places_line(results: Results) -> str:
     """The modules and source lines with most device time; "" where no line is known."""
-    work = frame_or_empty(results, "operations", ["capture_id", "path_id", "source_line", "device_ns"])
-    known = work[work["source_line"].astype(str) != ""]
-    if known.empty:
+    spent = places_of(results)
+    if spent.empty:
         return ""
-    key = ["capture_id", "path_id"]
-    paths = frame_or_empty(results, "paths", [*key, "parent_path_id", "span_kind", "name"])
-    said = [
-        rows.assign(name=rows["name"].astype(object).to_numpy()[_module_of(rows)])
-        for _, rows in paths.groupby("capture_id")
-    ]
-    lines = known.merge(pd.concat(said)[[*key, "name"]], on=key).astype({"source_line": object})
-    lines["name"] = lines["name"].str.replace(r"(?<=\.)\d+\b", "*", regex=True)  # equal blocks as one
-    spent = lines.groupby(["name", "source_line"])["device_ns"].sum().nlargest(_MOST_PLACES) / work["device_ns"].sum()
-    shares = spent.reset_index(name="ratio").itertuples(index=False)
-    places = [f"{format_ratio_percent(row.ratio)} {row.name} ({row.source_line})" for row in shares]
+    named = spent.assign(module=spent["module"].str.replace(r"(?<=\.)\d+\b", "*", regex=True))  # equal blocks as one
+    whole = frame_or_empty(results, "operations", ["device_ns"])["device_ns"].sum()
+    whole = frame_or_empty(results, "operations", ["device_ns"])["device_ns"].sum()
+    most = named.groupby(["module", "source_line"])["device_ns"].sum().nlargest(_MOST_PLACES) / whole
+    rows = most.reset_index(name="ratio").itertuples(index=False)
+    places = [f"{format_ratio_percent(row.ratio)} {row.module} ({row.source_line})" for row in rows]
     return sentence("note.places", places=", ".join(places))
-
-
-def _module_of(paths: pd.DataFrame) -> np.ndarray:
-    """Row of the nearest module at or above each path of one capture, else its own."""
-    row = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
-    parent = row.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
-    nearest = forest_of(parent).nearest(paths["span_kind"].isin(_MODULES).to_numpy())
-    return np.where(nearest >= 0, nearest, np.arange(len(paths)))
 
 
 def replay_note(results: Results) -> str:
@@ -148,7 +132,6 @@ def _path_line(results: Results, limit: Limit) -> str:
     return critical_path_line(results, captures[0]) if len(captures) == 1 and limit.scope == "execution" else ""
 
 
-_MODULES = ("module", "annotated", "provenance", "twin")
 _MOST_PLACES = 2
 _FEW = 3  # causes and changes that the first screen has room for
 _BAR_WIDTH = 40

@@ -124,7 +124,8 @@ class Situation:
     def kernels(self) -> pd.DataFrame:
         """The kernels of the scope by stream and start, their families, and which are nodes of graphs; none of a large
         recording."""
-        columns = [*_STREAM, "iteration_index", "name", "start_ns", "end_ns", "graph_node_id", "correlation_id"]
+        columns = [*_STREAM, "iteration_index", "name", "start_ns", "end_ns", "graph_node_id", "correlation_id",
+                   "source_line"]  # fmt: skip
         columns += ["launch_start_ns", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")]
         if self.window("kernel_count") > MOST_OPERATIONS or "kernels" not in self.results.tables():
             return pd.DataFrame({name: [] for name in (*columns, "duration_ns", "family", "stream", "is_node")})

@@ -9,6 +9,7 @@ from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, forma
 from xsp_post.replay.calls import LONG_HOST_NS
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, lead_in
+from xsp_post.tables.analyses.places import with_line
 
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
@@ -134,11 +135,12 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
-    place = f"in {owner}" if owner else "in no range" if code == "host-code" and not calls.idxmax() else ""
+    named = with_line(situation.results, owner)
+    place = f"in {named}" if owner else "in no range" if code == "host-code" and not calls.idxmax() else ""
     if owner and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
-    said += f", {format_ns(int(owned.max()))} of it in {owner}." if owner and len(owned) > 1 else "."
+    said += f", {format_ns(int(owned.max()))} of it in {named}." if owner and len(owned) > 1 else "."
     call = str(calls.idxmax()) or "the call"
     return situation.found(code, spent, said, words={"place": place, "call": call} | words)
 
@@ -215,7 +217,7 @@ def _before_device_work(situation: Situation) -> list[Found]:
     if row.cause == FIRST_LAUNCH or not (row.owner or row.call_name):
         return []
     said = f"The first execution began {format_ns(time)} before its first device work."
-    words = {"place": row.call_name or row.owner, "time": format_ns(row.idle_ns)}
+    words = {"place": row.call_name or with_line(situation.results, row.owner), "time": format_ns(row.idle_ns)}
     return situation.found("prepare-ahead", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
 
 

@@ -13,6 +13,7 @@ from xsp_post.names.families import BROAD
 from xsp_post.names.number_types import without_tensor_cores
 from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.places import place_text
 
 LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
 LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
@@ -67,7 +68,11 @@ def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
 def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **words: str) -> list[Found]:
     """A remedy that spares kernels: ``stays`` is the part of each one's time that is left in the ideal."""
     rows = situation.kernels
-    spent = float((rows["duration_ns"].to_numpy() * (1 - stays)).sum())
+    each = rows["duration_ns"].to_numpy() * (1 - stays)
+    spent, lines = float(each.sum()), rows["source_line"].astype(object).fillna("")
+    known = pd.Series(each).groupby(lines.to_numpy()).sum().drop("", errors="ignore")
+    if known.sum() > 0:
+        evidence += f" Most of it in {place_text(situation.results, str(known.idxmax()))}."
     return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words)
 
 

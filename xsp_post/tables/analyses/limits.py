@@ -15,6 +15,7 @@ from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.replay.recording import COUNTS
+from xsp_post.tables.analyses.places import line_of
 from xsp_post.tables.catalogue import has_work
 
 # Less known time than this, of all time or of the kernels: nothing is said of it.
@@ -267,6 +268,7 @@ class CauseRow:
     piece_count: int
     longest_ns: int
     ratio: float  # of the limit's time
+    source_line: str = ""  # of the range that owns it: the line with most of its device time, "" unknown
 
     @property
     def group(self) -> str:
@@ -289,6 +291,7 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
     # of one device, as the verdict: the mean
     found = found.assign(ratio=found["idle_ns"] / max(limit.whole_ns, 1), layer_path=found.get("layer_path", ""))
     found["idle_ns"] //= max(limit.device_count, 1)
+    found["source_line"] = [line_of(results, str(owner)) for owner in found["owner"]]
     return [CauseRow(**{str(k): v for k, v in row.items()}) for row in found.to_dict("records")]
 
 

@@ -31,36 +31,30 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
     width = 4 * len(COPY_DIRECTIONS) * len(MemoryKind)
     names = int(name.max(initial=-1)) + 2
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
+    line, lines = pd.factorize(np.asarray(activities.get("source_text_id", np.full(len(kind), -1))))
     key = tree.nodes["path_id"].to_numpy()[activities["node_id"].to_numpy()].astype(np.int64)
-    for values, count in ((name, names), (what, width)):  # in place: of a million rows each copy counts
-        key *= count
+    # in place: of a million rows each copy counts
+    for values, count in ((line, len(lines)), (name, names), (what, width)):
+        key *= max(count, 1)
         key += values
     key += width  # a name of −1 counts as 0
     code, unique = pd.factorize(key)
-    count, source = len(unique), np.asarray(activities.get("source_text_id", np.full(len(kind), -1)))
-    what, place = unique % width, unique // width
+    count, what, place = len(unique), unique % width, unique // width
+    of_line = place // names
     frame = pd.DataFrame(
         {
-            "path_id": place // names,
+            "path_id": of_line // max(len(lines), 1),
             "kind": named(what % 4, ActivityKind),
             "name": categorical(place % names - 1, tree.strings),
             "direction": copy_directions(what // 4 % len(COPY_DIRECTIONS)),
             "memory_kind": memory_kind_names(what // (4 * len(COPY_DIRECTIONS))),
-            "source_line": categorical(_same(code, source, count), tree.strings),
+            "source_line": categorical(lines[of_line % max(len(lines), 1)], tree.strings),
             "operation_count": np.bincount(code, minlength=count).astype(np.int64),
             "device_ns": sums_per_node(code, duration, count),
             "bytes": sums_per_node(code, activities["bytes"].to_numpy(), count),
         }
     )
     return frame.sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True)
-
-
-def _same(code: np.ndarray, text: np.ndarray, count: int) -> np.ndarray:
-    """The text of all rows of a group, −1 where they differ."""
-    low, high = np.full(count, np.iinfo(np.int32).max), np.full(count, -1)
-    np.minimum.at(low, code, text)
-    np.maximum.at(high, code, text)
-    return np.where(low == high, high, -1)
 
 
 def memory_kind(activities: pd.DataFrame) -> np.ndarray:

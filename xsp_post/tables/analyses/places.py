@@ -1,0 +1,58 @@
+"""Paths and operations → the source lines of modules, where the framework or its compiler wrote them down."""
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.forest import forest_of
+from xsp_post.model.results import Results, frame_or_empty
+
+_MODULES = ("module", "annotated", "provenance", "twin")
+
+
+def places_of(results: Results) -> pd.DataFrame:
+    """One row per module (a range where none is around it) and source line of its kernels: module, source_line,
+    device_ns; most first. Empty where no line is known."""
+    return results.kept("places", lambda: _places(results))
+
+
+def _places(results: Results) -> pd.DataFrame:
+    key = ["capture_id", "path_id"]
+    work = frame_or_empty(results, "operations", [*key, "source_line", "device_ns"]).astype({"source_line": object})
+    known = work[work["source_line"].fillna("") != ""]
+    if known.empty:
+        return pd.DataFrame({"module": [], "source_line": [], "device_ns": []})
+    paths = frame_or_empty(results, "paths", [*key, "parent_path_id", "span_kind", "name"])
+    said = [
+        rows.assign(module=rows["name"].astype(object).to_numpy()[_module_of(rows)])
+        for _, rows in paths.groupby("capture_id")
+    ]
+    lines = known.merge(pd.concat(said)[[*key, "module"]], on=key)
+    spent = lines.groupby(["module", "source_line"])["device_ns"].sum().reset_index()
+    return spent.sort_values("device_ns", ascending=False, kind="stable", ignore_index=True)
+
+
+def _module_of(paths: pd.DataFrame) -> np.ndarray:
+    """Row of the nearest module at or above each path of one capture, else its own."""
+    row = pd.Series(np.arange(len(paths)), index=paths["path_id"].to_numpy())
+    parent = row.reindex(paths["parent_path_id"].to_numpy()).fillna(-1).to_numpy(np.int64)
+    nearest = forest_of(parent).nearest(paths["span_kind"].isin(_MODULES).to_numpy())
+    return np.where(nearest >= 0, nearest, np.arange(len(paths)))
+
+
+def line_of(results: Results, module: str) -> str:
+    """The source line with most device time of a module, '' unknown."""
+    places = places_of(results)
+    return next(iter(places.loc[places["module"].eq(module), "source_line"]), "")
+
+
+def with_line(results: Results, module: str) -> str:
+    """``layers.0.attn (net.py:66)``; the module alone where no line of it is known."""
+    line = line_of(results, module)
+    return f"{module} ({line})" if line else module
+
+
+def place_text(results: Results, line: str) -> str:
+    """``layers.0.attn (net.py:66)`` of a source line, with the module that has most of its time."""
+    places = places_of(results)
+    modules = places.loc[places["source_line"].eq(line), "module"]
+    return f"{modules.iloc[0]} ({line})" if len(modules) else line
