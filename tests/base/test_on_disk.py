@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from xsp_post.base import on_disk
 made, released = [], []
 if sys.argv[3] != "0":
-    on_disk._LEAST_MAPPED_BYTES, on_disk._LIBRARIES_BYTES, on_disk._LARGE_BYTES = 1 << 20, 0, 1 << 14
+    on_disk._LEAST_MAPPED_BYTES, on_disk._LIBRARIES_BYTES, on_disk._LARGE_BYTES = 1 << 20, 0, 1 << 13
     allocate, release = on_disk.os.posix_fallocate, on_disk._Allocator.release
     on_disk.os.posix_fallocate = lambda *of: made.append(allocate(*of))
     on_disk._Allocator.release = lambda self: released.append(release(self))
@@ -48,7 +49,7 @@ def test_all_tables_are_those_made_in_memory(shape, tmp_path):
     import pandas as pd
 
     path = tmp_path / "a.sqlite"
-    assert write_shape(path, shape, 6_000) if shape in SHAPES else write_big_export(path, 4_000, processes=2)
+    assert write_shape(path, shape, 12_000) if shape in SHAPES else write_big_export(path, 4_000, processes=2)
     in_memory, mapped, _ = _all_tables(path, 0)
     assert not mapped and len(in_memory["nodes"]) + len(in_memory["kernels"]) > 1_000
     frames, mapped, released = _all_tables(path, 1 << 20)
@@ -95,6 +96,148 @@ assert not files()
 def test_a_large_array_takes_no_memory_until_it_is_read(disk):
     """Without room on the disk it stays in memory. What is freed leaves no file."""
     subprocess.run([sys.executable, "-c", _ONE_ARRAY, disk], check=True, timeout=120)
+
+
+# What a block is filled with, and what is left of it after it grew and shrank in place.
+_HOSTILE = """
+import ctypes, errno, gc, os, resource, signal, sys, threading, time
+import numpy as np
+from xsp_post.base import on_disk, stops
+
+case, count = sys.argv[1], 1 << 21
+files = lambda: open("/proc/self/maps").read().count("xsp-post-array-")
+real_open, real_fallocate = open, os.posix_fallocate
+on_disk._PAUSE_S = 1e9
+import pyarrow  # which release() needs
+if case == "no symbol":
+    core = getattr(np, "_core", None) or np.core
+    del core._multiarray_umath._ARRAY_API
+if case == "other handler":
+    core = getattr(np, "_core", None) or np.core
+    core.multiarray.get_handler_name = lambda *of: "somebody's"
+if case == "macOS":
+    sys.platform = "darwin"
+if case == "no turns":
+    sys._is_gil_enabled = lambda: False
+if case == "PyPy":
+    sys.implementation.name = "pypy"
+if case == "no thread":
+    def start(self):
+        raise RuntimeError("can't start new thread")
+    threading.Thread.start = start
+if case == "folder in memory":
+    on_disk.tempfile.tempdir = "/dev/shm"
+on_disk.begin(8 << 30)
+begun = case not in ("no symbol", "other handler", "macOS", "no turns", "PyPy", "no thread", "folder in memory")
+assert bool(on_disk._used) == begun, case
+in_files = begun
+if case == "no folder":
+    on_disk.tempfile.tempdir, in_files = "/nowhere/at/all", False
+if case == "no handles":
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))
+    in_files = False
+if case == "small files":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    in_files = False
+if case == "no proc":
+    def nothing(*of, **more):
+        raise FileNotFoundError(errno.ENOENT, "no such file")
+    on_disk.open = nothing
+if case in ("no map", "no map at all"):
+    class Library:
+        def __init__(self, own):
+            self.own = own
+        def mmap(self, first, length, rights, how, file, offset):
+            if file >= 0 or case == "no map at all":  # the block is gone, nothing in its place
+                self.own.munmap(ctypes.c_void_p(first), ctypes.c_size_t(length))
+                return 2**64 - 1
+            return self.own.mmap(first, length, rights, how, file, offset)
+        def __getattr__(self, name):
+            return getattr(self.own, name)
+    on_disk._used[0].library = Library(on_disk._used[0].library)
+    in_files = False
+if case == "no map at all":
+    try:
+        np.zeros(count)
+    except MemoryError:
+        sys.exit()
+    raise AssertionError("an array without memory")
+if case == "denied":
+    resource.setrlimit(resource.RLIMIT_DATA, (1 << 30, 1 << 30))
+    try:
+        np.ones(1 << 28)
+    except MemoryError:
+        pass
+    else:
+        raise AssertionError("2 GiB below a limit of 1 GiB")
+if case == "interrupted":
+    ends = stops.Stops()
+    def interrupted(*of):
+        on_disk.os.posix_fallocate = real_fallocate
+        signal.raise_signal(signal.SIGINT)
+        return real_fallocate(*of)
+    on_disk.os.posix_fallocate = interrupted
+    try:
+        zeros = np.zeros(count)
+        is_made = True
+        while True:
+            time.sleep(0.01)
+    except KeyboardInterrupt:
+        assert is_made and ends.received == signal.SIGINT
+zeros = np.zeros(count)
+values = np.arange(count) + 1
+on_disk.release()
+assert not zeros.any() and values[0] == 1 and values.sum() == count * (count + 1) // 2
+if case != "no handles":
+    assert bool(files()) == in_files, (case, files())
+values.resize(count + (count >> 1), refcheck=False)  # moves what lies in several mappings
+assert not values[count:].any() and values[:count].sum() == count * (count + 1) // 2
+values.resize(count >> 1, refcheck=False)
+on_disk.release()
+assert values[0] == 1 and values[-1] == count >> 1
+if case == "copied":
+    for copy in (os.fork, os.forkpty):
+        try:
+            child = copy()
+        except RuntimeError:
+            continue
+        os._exit(3)  # both would write to the same arrays
+elif not begun:
+    child = os.fork()
+    if not child:
+        values[:] = 0
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert values[0] == 1
+if case == "threads":
+    from concurrent.futures import ThreadPoolExecutor
+    def work(number):
+        mine = [np.full(count, number + k) for k in range(4)]
+        on_disk.release()
+        return all((one == number + k).all() for k, one in enumerate(mine))
+    with ThreadPoolExecutor(4, initializer=on_disk.use) as pool:
+        assert all(pool.map(work, range(0, 64, 4)))
+del values, zeros
+gc.collect()
+assert case == "no handles" or not files()
+"""
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["nothing", "no symbol", "other handler", "macOS", "no turns", "PyPy", "no thread", "folder in memory", "no folder",
+     "no handles", "small files", "no proc", "no map", "no map at all", "denied", "interrupted", "copied", "threads"],
+)  # fmt: skip
+def test_whatever_fails_the_numbers_stay(case, tmp_path):
+    """Without a file the array is in memory, without memory NumPy says so; a copy of the process is refused."""
+    if case == "folder in memory" and not os.access("/dev/shm", os.W_OK):
+        pytest.skip("no /dev/shm")
+    done = subprocess.run(
+        [sys.executable, "-c", _HOSTILE, case], timeout=300, capture_output=True, text=True, check=False,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "Exception ignored" not in done.stderr and not os.listdir(tmp_path)
 
 
 @pytest.mark.parametrize(
