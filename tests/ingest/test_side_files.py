@@ -16,7 +16,7 @@ import pytest
 from generators.graph_traces import Recording
 
 from xsp_post.ingest.side_files import said_entries, said_text, with_side_files
-from xsp_post.ingest.side_files.inductor import _weights_of_calls, innermost_place
+from xsp_post.ingest.side_files.inductor import _user, _users_of_weights, _weights_of_calls, innermost_place
 from xsp_post.ingest.side_files.modules import modules_of, operations_of, place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.ingest.sources import load
@@ -365,6 +365,26 @@ def test_weights_that_are_handed_down_or_shared_do_not_say_whose_code_it_is():
         "net.py:51", f'h: "f32[4]" = linear(o, {weight("embed")})',
     )  # fmt: skip
     assert found_in(graph, *guards) == {"a": "embed", "q": "attn.q", "c": "attn", "o": "attn.o", "h": "head"}
+
+
+def test_gradients_of_a_shared_weight_belong_to_the_module_at_their_line():
+    """The weight of an embedding is that of the head, too: its name says one of them."""
+    linear = "torch.nn.modules.linear.Linear"
+    guards = (
+        guard("embed", "", "self.embed(x)", "a/net.py:4", "torch.nn.modules.sparse.Embedding"),
+        guard("head", "", "return self.head(x)", "a/net.py:5", linear),
+    )
+    graph = graph_of(
+        "net.py:4", f'a: "f32[4]" = functional.embedding(x, {weight("embed")})',
+        "net.py:5", f'h: "f32[4]" = linear(a, {weight("embed")})',
+    )  # fmt: skip
+    users = _users_of_weights(operations_of(graph, modules_of("\n".join(guards))))
+    assert users == {"embed": {"net.py:4": "embed", "net.py:5": "head"}}
+    stack = '  File "/a/net.py", line {}, in forward\n'
+    assert [_user(users["embed"], [stack.format(line)]) for line in (4, 5)] == ["embed", "head"]
+    added = stack.format(4) + "Gradient addition node due to multiple use of tensor around:"
+    assert [_user(users["embed"], stacks) for stacks in ([added], [stack.format(9)], [])] == ["", "", ""]
+    assert _user({"a.py:1": "net.embed", "a.py:2": "net.head"}, []) == "net"
 
 
 def test_a_table_that_is_handed_down_says_nothing_of_a_call_in_a_graph_of_gradients():

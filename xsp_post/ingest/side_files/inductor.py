@@ -18,6 +18,7 @@ from xsp_post.base import limits
 from xsp_post.ingest.json_text import open_text
 from xsp_post.ingest.side_files.modules import (
     Operation,
+    around,
     module_of_weight,
     modules_of,
     operations_of,
@@ -33,6 +34,7 @@ _WANTED = re.compile(
 )
 _HEAD = re.compile(r"^[VDIWE]\d{4} [^{]*(\{.*)$")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+_ADDED = "Gradient addition node"  # torch's own words, above the lines that it lies between
 _CALL = re.compile(r"# \[Provenance debug handles\] (\S+:\d+)")
 _ALIAS = re.compile(r"\s*(buf\d+) = (buf\d+)\[\d+\]")
 _RETURNED = re.compile(r"None|(?:reinterpret_tensor\()?(\w+)(?:, \([^)]*\), \([^)]*\), \w+\))?")
@@ -162,7 +164,7 @@ def _calls(
     """The calls of one compiled graph, in the order of their numbers (``name:3``)."""
     nodes, stacks = _lists(mappings.get("cppCodeToPost")), _lists(stacks)
     origin = _lists(mappings.get("postToPre"))
-    weights = {} if nodes else _weights_of_calls(code, inputs)
+    weights, users = ({}, {}) if nodes else (_weights_of_calls(code, inputs), _users_of_weights(operations))
     is_backward = re.search(r"\btangents_\d", code) is not None
     order = {name: number for number, name in enumerate(operations)}
     calls, places = [], []
@@ -178,7 +180,8 @@ def _calls(
         known = [
             operations[one] for one in sorted(said, key=lambda one: order.get(one, 0), reverse=True) if one in order
         ]
-        modules = Counter([one.module for one in known] or weights.get(key, []))
+        read = [_user(users[one], stacks.get(key, [])) if one in users else one for one in weights.get(key, [])]
+        modules = Counter([one.module for one in known] or read)
         calls.append(Call(symbol_of(key), source, is_backward, modules))
     _fill_calls(calls, places, list(operations.values()), is_whole=bool(nodes))
     return calls
@@ -225,6 +228,23 @@ def _weights_of_calls(code: str, inputs: list[str]) -> dict[str, list[str]]:
         if module is not None and maker.get(str(buffer), "") in found:
             found[maker[buffer]].append(module)
     return found
+
+
+def _users_of_weights(operations: dict[str, Operation]) -> dict[str, dict[str, str]]:
+    """By module that weights are named after, where several modules use these: the user at each source line."""
+    users: dict[str, dict[str, str]] = {}
+    for one in operations.values():
+        if one.weight is not None and one.has_weight:
+            users.setdefault(one.weight, {})[one.place] = one.module
+    return {weight: of for weight, of in users.items() if len(set(of.values())) > 1}
+
+
+def _user(users: dict[str, str], stacks: list[Any]) -> str:
+    """The user of a shared weight that a call works for: the one at its source line; else, as where gradients of
+    several are added, what lies around all users."""
+    frames = [_FRAME.findall(str(one)) for one in stacks if _ADDED not in str(one)]
+    found = {users.get(place_text(*one[-1])) for one in frames if one} - {None}
+    return around([str(one) for one in found or users.values()])
 
 
 def _fill_calls(calls: list[Call], places: list[list[str]], operations: list[Operation], is_whole: bool) -> None:

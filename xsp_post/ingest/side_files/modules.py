@@ -32,6 +32,7 @@ class Operation:
     has_weight: bool
     function: str = ""  # what it calls, without underscores
     code: str = ""  # the line
+    weight: str | None = None  # module that its weights are named after; None: has none
 
 
 @dataclass
@@ -56,7 +57,12 @@ def module_of_weight(name: str) -> str | None:
     weights of several modules: what lies around all of them."""
     texts = [re.split(r"_(?:parameters|buffers)_", one)[0] for one in _WEIGHT.findall(name)]
     paths = [".".join(one.split("_modules_")[1:]) for one in texts]
-    return ".".join(paths[0].split(".")[: min(shared(paths[0], one) for one in paths)]) if paths else None
+    return around(paths) if paths else None
+
+
+def around(paths: list[str]) -> str:
+    """The module around all of these, '' the model itself."""
+    return ".".join(paths[0].split(".")[: min(shared(paths[0], one) for one in paths)])
 
 
 def modules_of(guards: str) -> Modules:
@@ -98,7 +104,7 @@ def operations_of(graph: str, modules: Modules | None = None) -> dict[str, Opera
         name, text = operation.groups()
         module, function = module_of_weight(text), _FUNCTION.search(text)
         called = function[1].replace("_", "").lower() if function else ""
-        result[name] = Operation(place, module or "", module is not None, called, code)
+        result[name] = Operation(place, module or "", module is not None, called, code, module)
     _fill_modules(list(result.values()), modules or Modules())
     return result
 
