@@ -21,6 +21,8 @@ LIMIT_BYTES = 16_000
 _VERSION = 2  # of answers: 2 rows as lists beside their columns, unknown values left out (xsp-post 0.2.0)
 _LONGEST_TEXT = 300
 _MOST_ROWS = 200
+_ACTIONS = 3  # said whole, as on the first screen
+_SAID = ("code", "what", "evidence", "assumption", "bound_ns", "bound_ratio", "bound_of", "estimate_ns", "change")
 
 Answer = dict[str, Any]
 
@@ -43,7 +45,7 @@ def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answ
         document["answer"] = said
         document["part"] = part_text(results) if results is not None else ""
         if results is not None and "balance" in results.tables():
-            document |= {"balance": balance(results), "not_known": not_known(results)}
+            document |= {"balance": _balance(results), "not_known": not_known(results)}
     return fitting(_without(document, str(root)))
 
 
@@ -57,7 +59,7 @@ def summary(results: Results) -> Answer:
     rows = [(row.full_name, row.latency_ns, row.share) for row in said.top_layers]
     return {
         "title": said.title, "machine": said.machine, "sources": said.sources[:10],
-        "verdict": verdict_data(results), "quantities": quantities(results),
+        "verdict": _of_first_screen(verdict_data(results)), "quantities": quantities(results),
         "top_layers": [{"name": name, "latency_ns": time, "share_ratio": share} for name, time, share in rows],
         "top_kernels": [{"name": row.full_name, "latency_ns": row.latency_ns, "share_ratio": row.share}
                         for row in said.top_kernels],
@@ -70,7 +72,19 @@ def why(results: Results, layer: str = "") -> Answer:
 
     said = report.why(results, layer=layer)
     reason = said.limit.reason if said.limit.kind == "unknown" else ""
-    return {**report.json_of(said), "_reason": reason}
+    data = report.json_of(said)
+    data["verdict"] = _of_first_screen(data["verdict"])
+    more = [one["code"] for one in data["advice"][_ACTIONS:]]
+    data["advice"] = [
+        {key: one[key] for key in _SAID if one[key] not in ("", "the time", -1)} for one in data["advice"][:_ACTIONS]
+    ]
+    return {**data, "more_advice": more, "_reason": reason}
+
+
+def _of_first_screen(verdict: Answer) -> Answer:
+    """The verdict without resources that save too little to be shown."""
+    gains = [{key: one for key, one in row.items() if key != "is_shown"} for row in verdict["gains"] if row["is_shown"]]
+    return {**verdict, "gains": gains}
 
 
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Answer:
@@ -125,7 +139,16 @@ def compare(base: Results, other: Results, top: int = 6) -> Answer:
     names = ("models", "totals", "causes", "names", "layers", "kernels")
     tables = {name: records(said.frame(f"compare_{name}").head(top)) for name in names}
     statements = records(said.frame("compare_summary"))
-    return {"statements": statements, **tables, "base_balance": balance(base), "base_not_known": not_known(base)}
+    return {"statements": statements, **tables, "base_balance": _balance(base), "base_not_known": not_known(base)}
+
+
+def _balance(results: Results) -> list[Answer]:
+    """Per question the time of every way of attribution, without counts."""
+    return [
+        {**{key: row[key] for key in ("question", "device_ns", "closes")},
+         "parts": [{key: part[key] for key in ("attribution", "device_ns")} for part in row["parts"]]}
+        for row in balance(results)
+    ]  # fmt: skip
 
 
 def fitting(document: Answer) -> str:
