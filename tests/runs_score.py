@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from generators import mesh_jobs
 from generators.engine_runs import SHORT, Run, run
 from generators.job_runs import WORDS, job
 from generators.machine import write
@@ -78,3 +79,14 @@ def job_faults(seed: int, folder: Path) -> list[str]:
     found = [(int(one["rank"]), str(one["late_cause"])) for _, one in late.iterrows()]
     true = [(made.late_rank, WORDS[made.cause])] if made.cause else []
     return [] if found == true else [f"{found}, true {true} ({made.cause or 'none is late'})"]
+
+
+def mesh_job_faults(seed: int, folder: Path) -> list[str]:
+    """The late ranks and their causes, and the place of each rank in the mesh."""
+    made = mesh_jobs.mesh_job(seed)
+    ranks = xsp_post.load(*mesh_jobs.write(made, folder / f"mesh_{seed}")).results.frame("ranks").set_index("rank")
+    found = ranks.loc[ranks["is_straggler"].astype(bool), "late_cause"].astype(str).to_dict()
+    about = f"{made.mesh} {made.case} {[fault.cause for fault in made.faults]}"
+    faults = [] if found == made.late else [f"{found}, true {made.late} ({about})"]
+    places = {rank: place for rank, place in ranks["mesh"].items() if place != mesh_jobs.mesh_place(made, rank)}
+    return faults + ([f"places {places}"] if places else [])

@@ -48,8 +48,10 @@ def test_several_recordings_of_a_folder_are_several_jobs():
     rows = [row("a/h1.1", 0), row("a/h2.1", 1), row("a/h1.2", 0), row("a/h2.2", 1), row("b/x", -1), row("b/y", 0)]
     named = [row("c/m_rank0", 0, "c/m"), row("c/m_rank1", 1, "c/m"), row("c/n_rank0", 0, "c/n", "failed")]
     assert jobs_of([*rows, *named]) == {
-        "a/job": [0, 1], "a/job~2": [2, 3], "b/x": [4], "b/job": [5], "c/m": [6, 7],
+        "a/job": [0, 1], "a/job~2": [2, 3], "b/x": [4], "job": [5], "c/m": [6, 7],
     }  # fmt: skip
+    alone = [row(f"runs/{k}/rank{k % 2}.recording/trace", k % 2) for k in range(4)]  # each rank in a folder of its own
+    assert jobs_of([*rows[:2], *alone]) == {"a/job": [0, 1], "runs/job": [2, 3], "runs/job~2": [4, 5]}
 
 
 def test_the_chain_through_the_ranks_lasts_as_long_as_the_job(tmp_path):

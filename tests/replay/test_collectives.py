@@ -38,6 +38,11 @@ def job(arrivals: list[list[int]], transfer: int, clocks: list[int], launches: l
     return across_ranks(pd.concat(parts, ignore_index=True))
 
 
+def said_of(message_bytes, group_size, group_name, said_kind="", peer_rank=np.nan) -> pd.DataFrame:
+    """What a recording says of each collective."""
+    return pd.DataFrame(locals())
+
+
 def test_the_split_is_what_happened():
     frame = job([[1_000_000, 2_000_000, 3_000_000], [1_040_000, 1_990_000, 3_000_500]], 30_000, [0, 0])
     first = frame[frame["process_id"] == 100]
@@ -79,9 +84,7 @@ def test_an_injected_clock_offset_is_found_again_within_a_microsecond(offset, la
 
 def test_bus_bandwidth_follows_nccl_tests():
     kernels = kernels_of(1, [(NAME, 0, 1_000, 1_001_000)])
-    frame = across_ranks(
-        collectives_frame(kernels, pd.DataFrame({"message_bytes": [8e6], "group_size": [8.0], "group_name": [""]}))
-    )
+    frame = across_ranks(collectives_frame(kernels, said_of(8e6, 8.0, [""])))
     assert frame["bus_bandwidth_bytes_per_s"].iloc[0] == pytest.approx(8e6 / 1e-3 * 2 * 7 / 8)
     kinds = np.array(["all_gather", "send_recv", "", "all_reduce"], object)
     np.testing.assert_equal(bus_factor(kinds, np.array([4, 2, 4, np.nan])), [0.75, 1, np.nan, np.nan])
@@ -127,8 +130,9 @@ def test_the_operator_around_a_launch_says_the_size():
         return EventDecoder().of_values([{"args": given}])[0][0].args
 
     args = args_of({"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8})
-    assert json.loads(message_text(_message(args))) == [8196000, 8, ""]
-    assert json.loads(message_text(_message(args_of({"In msg nelems": "x"})))) == [None, None, ""]
+    assert json.loads(message_text(_message(args))) == [8196000, 8, "", "", None]
+    assert json.loads(message_text(_message(args_of({"In msg nelems": "x"})))) == [None, None, "", "", None]
+    assert json.loads(message_text(_message(args_of({"Collective name": "send", "Dst Rank": "3"}))))[3:] == ["send", 3]
     cut = {"Process Group Ranks": "[0, 4, ..., 60]", "Global rank start": 0, "Global rank stride": 4, "Group size": 16,
            "Process Group Name": "3", "Process Group Description": "mesh_dp"}  # fmt: skip
     assert json.loads(message_text(_message(args_of(cut))))[2] == "mesh_dp 0-60:4 #3"
@@ -179,9 +183,37 @@ def mesh_of(late: int) -> pd.DataFrame:
             begin = at + step * 1_000_000 + 300_000
             rows.append((NAME, 0, begin + (140_000 if held else 0), begin + 150_000))
             groups.append(f"mesh_dp {rank % 2}-{rank % 2 + 2}:2 #{3 + rank % 2}")
-        said = pd.DataFrame({"message_bytes": 1e6, "group_size": 2.0, "group_name": groups})
+        said = said_of(1e6, 2.0, groups)
         parts.append(collectives_frame(kernels_of(rank, rows), said).assign(capture_id=rank))
     return across_ranks(pd.concat(parts, ignore_index=True))
+
+
+def test_transfers_meet_who_sends_with_who_receives_and_all_to_all_is_none():
+    """One kernel of NCCL does all three: three stages pass two parts on, of which the last one is waited for."""
+    parts = []
+    rows = {  # rank: kind, the other rank, start, end
+        0: [("send", 1, 10, 20)], 1: [("recv", 0, 0, 20), ("send", 2, 30, 50)], 2: [("recv", 1, 5, 50)],
+    }  # fmt: skip
+    for rank, calls in rows.items():
+        calls = [(kind, peer, at + late, end + late) for late in (0, 100) for kind, peer, at, end in calls]
+        kinds, peers, starts, ends = zip(*calls, ("all_to_allv", np.nan, 300 + 7 * rank, 350))
+        kernels = kernels_of(rank, [("ncclDevKernel_SendRecv", 0, start, end) for start, end in zip(starts, ends)])
+        said = said_of(1e6, 3.0, "mesh_pp 0-2 #1", kinds, peers)
+        parts.append(collectives_frame(kernels, said).assign(capture_id=rank))
+    frame = pd.concat(parts, ignore_index=True)
+    found = across_ranks(frame, frame["process_id"].to_numpy())
+    assert (found["meeting_index"] >= 0).all()
+    assert found["kind"].value_counts().to_dict() == {"send": 4, "recv": 4, "all_to_all": 3}
+    assert sorted(found.groupby("meeting_index")["process_id"].agg(list)) == [[0, 1], [0, 1], [0, 1, 2], [1, 2], [1, 2]]
+    waited = found.assign(waited=found["waiting_ns"] + found["launch_skew_ns"]).groupby(["kind", "process_id"])[
+        "waited"
+    ]
+    assert waited.sum().to_dict() == {
+        ("all_to_all", 0): 14, ("all_to_all", 1): 7, ("all_to_all", 2): 0, ("recv", 1): 20, ("recv", 2): 50,
+        ("send", 0): 0, ("send", 1): 0,
+    }  # fmt: skip
+    unknown = across_ranks(frame)  # not which rank each is: transfers of three cannot be joined
+    assert set(unknown.loc[unknown["meeting_index"] >= 0, "kind"]) == {"all_to_all"}
 
 
 def test_collectives_meet_within_their_group():

@@ -174,17 +174,25 @@ def _ranks(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
 
 def jobs_of(rows: Sequence[dict[str, Any]]) -> dict[str, list[int]]:
     """Positions of the captures of each job: those whose names differ by the rank only, else those of a folder that
-    state ranks, each once (of several recordings of a rank the first by name are one job, the second the next)."""
+    state ranks, each once (of several recordings of a rank the first by name are one job, the second the next). Where
+    each rank has a folder of its own, the folder above counts, as far up as it takes for ranks to meet."""
     alike: dict[str, list[int]] = {}
     for k, row in enumerate(rows):
         if row["status"] == DONE:
             alike.setdefault(row["job_name"] if row["rank"] >= 0 else row["capture_name"], []).append(k)
+    ranks = {name: rows[group[0]]["rank"] for name, group in alike.items() if len(group) == 1}
+    below: dict[str, set[int]] = {}  # ranks of the single captures at any depth of a folder
+    for name, rank in ranks.items():
+        while rank >= 0 and name != (name := os.path.dirname(name)):
+            below.setdefault(name, set()).add(rank)
     seen: Counter[tuple[str, int]] = Counter()
     jobs: dict[str, list[int]] = {}
     for name, group in alike.items():
-        rank = rows[group[0]]["rank"]
-        if len(group) == 1 and rank >= 0:
+        rank = ranks.get(name, -1)
+        if rank >= 0:
             folder = os.path.dirname(name)
+            while len(below[folder]) == 1 and folder:
+                folder = os.path.dirname(folder)
             seen[folder, rank] += 1
             name = os.path.join(folder, f"job~{seen[folder, rank]}" if seen[folder, rank] > 1 else "job")
         jobs.setdefault(name, []).extend(group)

@@ -387,7 +387,7 @@ def _compact_short(text: bytes) -> str:
 
 _COMMUNICATION = "record_param_comms"  # the operator around the launch of a collective
 _MESSAGE_KEYS = attrgetter("collective", "dtype", "in_count", "out_count", "group_size", "group_name", "group_label",
-                           "group_ranks", "first_rank", "rank_stride")  # fmt: skip
+                           "group_ranks", "first_rank", "rank_stride", "from_rank", "to_rank")  # fmt: skip
 
 
 def _message(args: Arguments) -> dict[str, Any]:

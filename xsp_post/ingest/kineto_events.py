@@ -66,6 +66,8 @@ class Arguments(Struct, gc=False):
     group_ranks: Any = field(default=None, name="Process Group Ranks")
     first_rank: Any = field(default=ABSENT, name="Global rank start")
     rank_stride: Any = field(default=ABSENT, name="Global rank stride")
+    from_rank: Any = field(default=ABSENT, name="Src Rank")
+    to_rank: Any = field(default=ABSENT, name="Dst Rank")
     original_stream: Any = ABSENT
     copy_kind: Any = field(default=None, name="copy kind")
     from_memory: Any = field(default=None, name="src kind")

@@ -22,12 +22,14 @@ _FACTORS = (
     ("all_reduce", re.compile(r"all_?reduce", re.I), lambda n: 2 * (n - 1) / n),
     ("all_gather", re.compile(r"all_?gather", re.I), lambda n: (n - 1) / n),
     ("reduce_scatter", re.compile(r"reduce_?scatter", re.I), lambda n: (n - 1) / n),
-    ("all_to_all", re.compile(r"all_?to_?all", re.I), lambda n: (n - 1) / n),
+    ("all_to_all", re.compile(r"all_?2_?all|all_?to_?all", re.I), lambda n: (n - 1) / n),
     ("broadcast", re.compile(r"broadcast|bcast", re.I), lambda n: 1.0),
+    ("send", re.compile(r"^i?send$", re.I), lambda n: 1.0),
+    ("recv", re.compile(r"^i?recv$", re.I), lambda n: 1.0),
     ("send_recv", re.compile(r"send|recv", re.I), lambda n: 1.0),
     ("reduce", re.compile(r"reduce", re.I), lambda n: 1.0),
 )
-POINT_TO_POINT = "send_recv"
+POINT_TO_POINT = ("send", "recv", "send_recv")
 _RANK = ["capture_id", "process_id", "device_id"]
 _OF_MEETINGS = ("transfer_ns", "launch_skew_ns", "waiting_ns", "rank_count", "meeting_index", "late_ns", "is_last")
 _LEAST_MATCHED = 3  # collectives that a clock offset is taken from
@@ -50,7 +52,8 @@ def bus_factor(kind: np.ndarray, rank_count: np.ndarray) -> np.ndarray:
 def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = None) -> pd.DataFrame:
     """The communication kernels of one capture (table ``collectives``), what needs other ranks still empty.
 
-    ``messages``: message_bytes and group_size (NaN unknown) and group_name ('' unknown) per row of ``kernels``.
+    ``messages``: message_bytes, group_size and peer_rank (NaN unknown), group_name and said_kind ('' unknown) per row
+    of ``kernels``. What it does is what the program says: NCCL has one kernel for transfers and all-to-all.
     """
     chosen = np.flatnonzero(is_of_family(kernels["name"], "communication"))
     if not len(chosen):
@@ -68,10 +71,15 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     launch = rows["launch_start_ns"].to_numpy(float)
     frame["launch_start_ns"] = np.where(launch >= 0, launch, np.nan)
     if messages is not None:
-        for column in ("message_bytes", "group_size", "group_name"):
+        for column in ("message_bytes", "group_size", "group_name", "peer_rank"):
             frame[column] = messages[column].to_numpy()[chosen]
+        said = pd.Series(messages["said_kind"].to_numpy(object)[chosen])
+        said = said.map({one: collective_kind(one) for one in said.unique()})
+        frame["kind"] = frame["kind"].astype(object).where(said.eq(""), said)
     frame["group_axis"] = frame["group_name"].map({one: axis_of_group(one) for one in frame["group_name"].unique()})
-    frame["order_index"] = frame.groupby(["process_id", "device_id", "group_name", "name"]).cumcount().to_numpy()
+    frame["order_index"] = (
+        frame.groupby(["process_id", "device_id", "group_name", "kind", "name"]).cumcount().to_numpy()
+    )
     is_compute = np.ones(len(kernels), bool)
     is_compute[chosen] = False
     frame["overlapped_ns"] = _overlap(frame, kernels, is_compute)
@@ -91,16 +99,16 @@ def _overlap(frame: pd.DataFrame, kernels: pd.DataFrame, is_compute: np.ndarray)
     return hidden
 
 
-def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
+def across_ranks(frame: pd.DataFrame, stated: np.ndarray | None = None) -> pd.DataFrame:
     """The table of all captures with what only several ranks together tell. Sums close: on each rank
-    ``transfer + waiting + launch_skew = duration`` where the collective was matched."""
+    ``transfer + waiting + launch_skew = duration`` where the collective was matched. ``stated``: rank of each row."""
     frame = frame.reset_index(drop=True)
     rank, first = numbered(frame, _RANK)
     frame["rank_count"] = frame["group_size"]
     frame["meeting_index"] = -1
     filled = {column: frame[column].to_numpy().copy() for column in _OF_MEETINGS}
     clocks: dict[int, dict[int, float]] = {}
-    groups = frame.groupby("group_name", sort=False).indices
+    groups = frame.groupby(_meeting_places(frame, stated), sort=False).indices
     for name in sorted(groups, key=lambda one: -len(groups[one])):
         rows = np.asarray(groups[name])
         if name or len(np.unique(rank[rows])) == len(first):  # without a name: the group of all
@@ -117,6 +125,17 @@ def across_ranks(frame: pd.DataFrame) -> pd.DataFrame:
     return frame[column_names("collectives")]
 
 
+def _meeting_places(frame: pd.DataFrame, stated: np.ndarray | None) -> pd.Series:
+    """What is common to the rows of one order of collectives: the group; of transfers also who sends to whom."""
+    name, peer = frame["group_name"].astype(object), frame["peer_rank"]
+    sides = {"send": (stated, peer), "recv": (peer, stated)}
+    for kind, (source, target) in sides.items() if stated is not None else ():
+        chosen = np.flatnonzero(frame["kind"].eq(kind) & peer.notna())
+        texts = [f"{a}>{b}" for a, b in zip(*(np.asarray(one, float)[chosen].astype(int) for one in (source, target)))]
+        name.iloc[chosen] = name.iloc[chosen].str.cat(texts, " ")
+    return name
+
+
 def _match(
     frame: pd.DataFrame, rows: np.ndarray, rank: np.ndarray, filled: dict[str, np.ndarray],
     clocks: dict[int, dict[int, float]],
@@ -127,7 +146,8 @@ def _match(
     count = len(members)
     if count < 2:
         return
-    meetings = meetings_of(frame["name"], place, count)
+    names = frame["name"].astype(object).str.cat(frame["kind"].astype(object).replace(POINT_TO_POINT, "send_recv"), " ")
+    meetings = meetings_of(names, place, count)
     if not len(meetings):
         return
     capture = frame["capture_id"].to_numpy()[meetings[0]]
@@ -176,7 +196,7 @@ def meetings_of(names: pd.Series, rank: np.ndarray, count: int) -> np.ndarray:
     Of more than two ranks, point-to-point transfers join two only, and are left out."""
     names = names.astype(object).reset_index(drop=True)
     kinds = {name: collective_kind(str(name)) for name in names.unique()}
-    usable = names.map(kinds).ne(POINT_TO_POINT).to_numpy() | (count == 2)
+    usable = names.map(kinds).ne("send_recv").to_numpy() | (count == 2)
     table = pd.crosstab(names[usable], rank[usable]).reindex(columns=range(count), fill_value=0)
     alike = table.index[table.gt(0).all(axis=1) & table.eq(table[0], axis=0).all(axis=1)]
     rows = np.flatnonzero(usable & names.isin(alike).to_numpy())

@@ -105,16 +105,19 @@ def _shared(rows: pd.DataFrame, own: float) -> pd.DataFrame:
 class Work:
     """What all ranks of a job did between their collectives (``work``: rows of `rank_work` with their rank's names).
 
+    ``held_up`` (ranks,): part of a rank's transfers in which it waited for the other side; that is not its own time.
     ``lateness_ns`` (ranks,): own time over the median of the others', NaN unknown.
     """
 
-    def __init__(self, ranks: pd.DataFrame, work: pd.DataFrame) -> None:
+    def __init__(self, ranks: pd.DataFrame, work: pd.DataFrame, held_up: np.ndarray) -> None:
         count = len(ranks)
         self.lateness_ns = np.full(count, np.nan)
         self._known = np.zeros(count, bool)
         if count < 2 or not len(work):
             return
-        rows = work.merge(ranks[WHO].assign(position=np.arange(count)), on=WHO, validate="many_to_one")
+        places = ranks[WHO].assign(position=np.arange(count), left=1 - held_up)
+        rows = work.merge(places, on=WHO, validate="many_to_one")
+        rows[_TIMES] = rows[_TIMES].mul(rows["left"].where(rows["kind"].eq(TRANSFER), 1.0), axis=0)
         own, *others = (
             rows.pivot_table(index="position", columns=["kind", "name", "detail"], values=column, aggfunc="sum")
             for column in ("own_ns", "count", "low_ns", "high_ns")
@@ -141,7 +144,8 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
 
     ``mine``, ``usual``: time, count, shortest and longest of every row of ``what``, of the rank and of the others.
     Launches that the others do not have may be as long as any, at the others' speed, which the shortest tells; time
-    beyond that is slower work.
+    beyond that is slower work. Where most kernels have dimensions that the others' do not have, inputs are of another
+    size: a kernel whose launch dimensions do not follow the size (a persistent one) takes longer for that, too.
     """
     excess = mine[0] - usual[0]
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
@@ -152,6 +156,8 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     slower = np.where(same, excess - added, 0.0)
     equal = np.abs(number) <= _EQUAL * usual[1]  # as many launches: none is more, whichever takes longer
     slower = np.where(same & equal, excess, slower)
+    if mine[0][is_kernel & (usual[1] == 0)].sum() > mine[0][is_kernel].sum() / 2:
+        slower = np.zeros(len(excess))
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
     kind = what["name"].map(_OF_IDLE).where(what["kind"].eq(IDLE), what["kind"].map({COPY: COPIES, TRANSFER: WAIT}))

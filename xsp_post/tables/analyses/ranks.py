@@ -38,7 +38,8 @@ _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
 _CALLS = ("process_id", "device_id", "name", "kind", "order_index", "start_ns", "end_ns", "duration_ns",
-          "launch_start_ns", "overlapped_ns", "message_bytes", "group_size", "group_name", "group_axis")  # fmt: skip
+          "launch_start_ns", "overlapped_ns", "message_bytes", "group_size", "group_name", "group_axis",
+          "peer_rank")  # fmt: skip
 
 
 # -- one capture --------------------------------------------------------------------------------------------
@@ -65,7 +66,7 @@ def rank_contribution(
         mine = calls[(calls["process_id"] == process) & (calls["device_id"] == device)]
         begun = np.sort(steps.loc[steps["process_id"] == process, "start_ns"].to_numpy())
         calls.loc[mine.index, "step_index"] = np.searchsorted(begun, mine["start_ns"], side="right") - 1
-        is_transfer = mine["kind"].astype(object) == POINT_TO_POINT
+        is_transfer = mine["kind"].isin(POINT_TO_POINT)
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
         own = rank_causes.rank_work(kernels.drop(index=talking.index), mine[is_transfer], mine[~is_transfer],
                                     copies, idle)  # fmt: skip
@@ -123,7 +124,7 @@ def _row(
     everything = pd.concat([kernels[["start_ns", "end_ns"]], copies[["start_ns", "end_ns"]]])
     start, end = int(everything["start_ns"].min()), int(everything["end_ns"].max())
     busy = _union(everything)
-    stages = calls[(calls["kind"] == POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
+    stages = calls[calls["kind"].isin(POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
     covered = _union(pd.concat([working[["start_ns", "end_ns"]], stages[["start_ns", "end_ns"]]]))
     return {
         "process_id": process,
@@ -232,19 +233,21 @@ def rank_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: s
     if stated.duplicated().any() or (stated < 0).any():
         frame["rank"] = np.arange(len(frame))
     calls = _met(frame, [c["rank_collectives"] for c in contributions if len(c["rank_collectives"])])
-    frame = _with_waiting(frame.assign(job_name=job_name), calls)
+    joining = _joining(calls)
+    frame = _with_waiting(frame.assign(job_name=job_name), calls, joining)
     compute = frame["compute_ns"].to_numpy(np.float64)
     usual = median_of_others(compute) if len(frame) > 1 else np.zeros(1)
     frame["compute_excess_ratio"] = np.divide(compute, usual, out=np.full(len(frame), np.nan), where=usual > 0) - 1
     work = [c["rank_work"] for c in contributions if len(c["rank_work"])]
-    done = rank_causes.Work(frame, pd.concat(work, ignore_index=True) if work else pd.DataFrame())
+    rows = pd.concat(work, ignore_index=True) if work else pd.DataFrame()
+    done = rank_causes.Work(frame, rows, _held_up(calls, len(frame)))
     frame["lateness_ns"] = done.lateness_ns
-    frame["is_straggler"] = _stragglers(frame, calls)
+    frame["is_straggler"] = _stragglers(frame, joining)
     frame = frame.assign(**done.causes(frame["is_straggler"].to_numpy(bool)))
     chain = rank_chain(calls, rank := frame["rank"].to_numpy(), job_name)
     frame["chain_ns"] = frame["rank"].map(chain.groupby("rank")["own_ns"].sum()) if len(chain) else np.nan
     frame["node_index"] = nodes_of(frame["device_id"].to_numpy())
-    tables = (typed("ranks", frame), _groups(calls, frame, job_name), chain, rank_steps(calls, rank, job_name))
+    tables = (typed("ranks", frame), _groups(calls, frame, job_name), chain, rank_steps(joining, rank, job_name))
     return dict(zip(TABLES_OF_RANKS, tables))
 
 
@@ -258,17 +261,35 @@ def _met(frame: pd.DataFrame, calls: list[pd.DataFrame]) -> pd.DataFrame:
     rows = rows.merge(frame[WHO].assign(position=np.arange(len(frame))), on=WHO, validate="many_to_one")
     rows = rows.assign(capture_id=pd.factorize(rows["capture_name"])[0], is_last=False)
     blank = dict.fromkeys(set(column_names("collectives")) - set(rows), np.nan)
-    return across_ranks(rows.assign(**blank)).assign(position=rows["position"], step_index=rows["step_index"])
+    met = across_ranks(rows.assign(**blank), frame["rank"].to_numpy()[rows["position"]])
+    return met.assign(position=rows["position"], step_index=rows["step_index"])
 
 
-def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
+def _joining(calls: pd.DataFrame) -> pd.DataFrame:
+    """The matched collectives that tell who is late. Stages of a pipeline wait for each other in turn, however fast
+    they are: transfers tell it only where nothing else joins the ranks."""
+    met = calls[calls["meeting_index"] >= 0]
+    is_transfer = met["kind"].isin(POINT_TO_POINT)
+    return met if is_transfer.all() else met[~is_transfer]
+
+
+def _held_up(calls: pd.DataFrame, count: int) -> np.ndarray:
+    """Part of each rank's transfers, beside work or not, in which it waited for the other side, (count,)."""
+    moved = calls[calls["kind"].isin(POINT_TO_POINT)]
+    alone = (moved["duration_ns"] - moved["overlapped_ns"]).clip(lower=0)
+    waited = (moved["waiting_ns"] + moved["launch_skew_ns"]).fillna(0).clip(upper=alone)
+    sums = pd.DataFrame({"waited": waited, "alone": alone}).groupby(moved["position"]).sum().reindex(range(count))
+    return (sums["waited"] / sums["alone"].where(sums["alone"] > 0)).fillna(0.0).to_numpy(float)
+
+
+def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame, joining: pd.DataFrame) -> pd.DataFrame:
     """Waiting time in the collectives that were matched, and the place of each rank in the mesh of groups."""
     count = len(frame)
-    met = calls[calls["meeting_index"] >= 0]
-    if len(met):
-        groups = met.assign(waited=met["waiting_ns"] + met["launch_skew_ns"]).groupby("position")
-        sums = groups.agg(waited=("waited", "sum"), last=("is_last", "sum"), met=("is_last", "size"))
-        sums = sums.reindex(range(count))
+    if len(joining):
+        met = calls[calls["meeting_index"] >= 0]
+        waited = (met["waiting_ns"] + met["launch_skew_ns"]).groupby(met["position"]).sum()
+        sums = joining.groupby("position").agg(last=("is_last", "sum"), met=("is_last", "size"))
+        sums = sums.reindex(range(count)).assign(waited=waited)
         frame = frame.assign(
             waiting_ns=sums["waited"], last_count=sums["last"].fillna(-1), matched_count=sums["met"].fillna(-1)
         )
@@ -282,10 +303,9 @@ def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
     return frame.assign(mesh=[", ".join(place[axis] for axis in sorted(place)) for place in places])
 
 
-def _stragglers(frame: pd.DataFrame, calls: pd.DataFrame) -> np.ndarray:
+def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     """The ranks that come to their collectives after the others, more than by chance, and by their own time; without
     matched collectives those with more compute."""
-    met = calls[calls["meeting_index"] >= 0]
     if not len(met):
         return frame["compute_excess_ratio"].to_numpy(np.float64) > STRAGGLER_EXCESS_RATIO
     late, position = met["late_ns"], met["position"]
