@@ -173,8 +173,11 @@ def test_tables_tree_and_exports_name_the_source_lines(tmp_path):
     a08 = analysis.frame("a08")
     assert set(a08["source_line"].astype(str)) <= set(run.places) and a08["source_line"].astype(str).ne("").all()
     assert set(analysis.frame("dominant_kernels")["source_line"].astype(str)) <= set(run.places)
-    rows = set(tree_rows(analysis, depth=9)["name"])  # kernels of one name, each with its line
-    assert {"nvjet_hsh_64x64 · self_attn.py:11", "nvjet_hsh_64x64 · self_attn.py:13"} <= rows
+    rows = tree_rows(analysis, depth=9)
+    rows = set(zip(rows["name"], rows["source_line"]))
+    # kernels of one name, each with its line; and a range whose kernels have one
+    assert {("nvjet_hsh_64x64", "self_attn.py:11"), ("nvjet_hsh_64x64", "self_attn.py:13")} <= rows
+    assert ("lm_head", "model.py:32") in rows
     timeline = build_timeline(analysis)
     details = timeline.slices["detail_id"].to_numpy()
     assert any(timeline.names[one].endswith(" · comm.py:8") for one in np.unique(details[details >= 0]))
@@ -194,6 +197,19 @@ def test_a_pickle_may_name_nodes_without_their_graph(tmp_path):
         pickle.dumps({key & 0xFFFFFFFF: said for key, said in engine.texts.items()})
     )
     assert right_share(run, analyze([run.trace])) >= 0.95
+
+
+def test_annotations_of_another_program_with_the_same_numbers_are_refused(tmp_path):
+    """Graphs are numbered from one: numbers alone do not tell programs apart, collectives do."""
+    engine = Engine(4, "pickle")
+    run = engine.write(tmp_path)
+    nodes = sorted(engine.texts)
+    other = dict(zip(nodes, [engine.texts[one] for one in [*nodes[1:], nodes[0]]]))  # its collectives lie elsewhere
+    (tmp_path / "run.annotations.pkl").write_bytes(pickle.dumps(other))
+    analysis = analyze([run.trace])
+    refused = analysis.frame("findings").set_index("code")["example"]["side-file-refused"]
+    assert re.fullmatch(r"run.annotations.pkl: it names collectives on \d+ kernels, none of which is one here", refused)
+    assert "annotation" not in set(ordered(analysis)["attribution"].astype(str))
 
 
 def test_why_and_compare_name_modules_with_their_source_lines(tmp_path):

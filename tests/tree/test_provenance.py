@@ -138,8 +138,44 @@ def test_fused_kernels_of_a_replay_are_told_apart_by_their_order(tmp_path):
 def test_a_log_of_another_program_is_refused(tmp_path):
     trace = shutil.copy(COMPILED / "mlp" / TRACE, tmp_path)
     analysis = analyze([Path(trace)], Options(provenance=COMPILED / "unet" / "run_torch_trace"))
-    assert "dedicated_log" in found(analysis, "provenance-unmatched")
+    assert re.search(r"dedicated_log\S+: 0 of its 13 kernels ran", found(analysis, "provenance-unmatched"))
     assert {way for _, _, way in owners(analysis)} <= {"nesting", "inferred", "none"}
+
+
+def test_a_log_of_another_program_beside_the_right_one_is_named(tmp_path):
+    for name in ("mlp", "unet"):
+        shutil.copytree(COMPILED / name / "run_torch_trace", tmp_path / "logs" / name)
+    (log,) = (tmp_path / "logs" / "unet").iterdir()
+    log.rename(log.with_name("other.log.gz"))
+    trace = Path(shutil.copy(COMPILED / "mlp" / TRACE, tmp_path))
+    analysis = analyze([trace], Options(provenance=tmp_path / "logs"))
+    assert found(analysis, "provenance-unmatched").startswith("other.log.gz: ")
+    assert "other.log.gz" not in found(analysis, "provenance-joined")
+    assert "provenance" in {way for _, _, way in owners(analysis)}
+
+
+def test_a_debug_folder_without_a_log_gives_source_lines(tmp_path):
+    (log,) = (COMPILED / "mlp" / "run_torch_trace").iterdir()
+    (calls,) = read_log(log)
+    keys = [f"{one.symbol}:{k}" for k, one in enumerate(calls, 1)]
+    folder = tmp_path / "torch_compile_debug" / "run_1" / "torchinductor" / "model__0_inference_0.0"
+    folder.mkdir(parents=True)
+    (folder / "inductor_provenance_tracking_node_mappings.json").write_text(
+        json.dumps({"preToPost": {}, "cppCodeToPost": {key: [f"node_{k}"] for k, key in enumerate(keys)}})
+    )
+    graph = [f'# File: /home/someone/net.py:{k + 3} in forward, code: x\n node_{k}: "f32[4]" = aten.relu(x)'
+             for k in range(len(keys))]  # fmt: skip
+    (folder / "fx_graph_transformed.py").write_text("class A:\n" + "\n".join(graph))
+    trace = Path(shutil.copy(COMPILED / "mlp" / TRACE, tmp_path))
+    analysis = analyze([trace], Options(provenance=tmp_path / "torch_compile_debug"))
+    lines = analysis.frame("kernels").sort_values("start_ns")["source_line"].astype(str)
+    assert list(dict.fromkeys(lines[lines != ""])) == [f"net.py:{k + 3}" for k in range(len(keys))]
+    assert "no modules" in found(analysis, "side-file-joined")
+    assert found(analysis, "provenance-joined") is None
+    (folder / log.name).write_bytes(log.read_bytes())  # where there is a log, it alone is read
+    known = analyze([trace], Options(provenance=tmp_path / "torch_compile_debug"))
+    assert found(known, "provenance-joined").endswith(f"; {log.name}")
+    assert found(known, "side-file-joined") is None
 
 
 @pytest.mark.parametrize(("paths", "convolution", "layers"), [

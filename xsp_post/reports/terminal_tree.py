@@ -123,7 +123,7 @@ def _mark(row: Row) -> str:
 
 def _name_length(row: Row) -> int:
     repeats = len(f"{row['repeat_count']} × ") if row["repeat_count"] > 1 else 0
-    return len(str(row["name"])) + 2 * row["indent"] + repeats + len(_mark(row))
+    return len(f"{row['name']}{_line(row)}") + 2 * row["indent"] + repeats + len(_mark(row))
 
 
 def _columns(rows: pd.DataFrame) -> tuple[str, ...]:
@@ -171,4 +171,8 @@ def _waited(row: Row) -> str:
 def _label(row: Row) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
-    return starred(first, last) if row["is_folded"] and last else str(row["name"])
+    return (starred(first, last) if row["is_folded"] and last else str(row["name"])) + _line(row)
+
+
+def _line(row: Row) -> str:
+    return f" · {row['source_line']}" if row["source_line"] else ""

@@ -52,7 +52,8 @@ def tree_rows(
     rank. Raises `UsageError` where nothing is left.
 
     Columns: indent, level, name, call_count, kernel_count, device_ns and its parts, busy_ns, gap_ns, duration_ns,
-    is_inferred. Copies, graphs, and kernels that no range holds are rows, too (``is_work``).
+    is_inferred, source_line (of its own kernels, where it is one). Copies, graphs, and kernels that no range holds are
+    rows, too (``is_work``).
     """
     work = frame_or_empty(results, "operations")
     parts = []
@@ -130,16 +131,28 @@ class _Rows:
         stack = [(root, 0) for root in roots[::-1]]
         while stack:
             row, indent = stack.pop()
-            rows.append({**row, "indent": indent})
+            rows.append({"source_line": "", **row, "indent": indent})
             if row["path_id"] < 0 or row[self.weight] < least * self.total:
                 continue
             inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
             while self.sums_tiny and _is_chain(row, inside):  # the same once more tells nothing
                 inside = self._inside(inside[0]) if indent < depth else self._heavy_layers(inside[0])
+            rows[-1]["source_line"] = "" if any(one["is_work"] for one in inside) else self._line(row)
             stack += [(_repeated(record, row), indent + 1) for record in inside[::-1]]
-        frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent"])
+        frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent", "source_line"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
+
+    def _line(self, row: Row) -> str:
+        """The one source line of all kernels in a range and in none inside it; '' where there are several, or none."""
+        low, high = np.searchsorted(self.work["path_id"], [row["path_id"], row["path_id"] + 1])
+        lines = pd.unique(np.asarray(self.work["source_line"][low:high], object))
+        is_leaf = len(lines) == 1 and (self.work["span_kind"][low:high] == "kernel").all()
+        return str(lines[0] or "") if is_leaf and not self.columns["device_ns"][self._ranges(row)].any() else ""
+
+    def _ranges(self, row: Row) -> np.ndarray:
+        """The rows of the ranges directly in a range, heaviest first."""
+        return self.order[slice(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))]
 
     @cached_property
     def leads_to_layer(self) -> np.ndarray:
@@ -154,7 +167,7 @@ class _Rows:
 
     def _heavy_layers(self, row: Row) -> list[Row]:
         """Below the depth that is listed: layers with much of the time, and what is around them."""
-        ranges = self.order[slice(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))]
+        ranges = self._ranges(row)
         return (
             _records(self.columns, ranges[self.leads_to_layer[ranges]][: self.top]) if row["level"] != "LAYER" else []
         )
@@ -162,7 +175,7 @@ class _Rows:
     def _inside(self, row: Row) -> list[Row]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
         up; heaviest first, and those that are too many as one line."""
-        ranges = self.order[slice(*np.searchsorted(self.parents, [row["path_id"], row["path_id"] + 1]))]
+        ranges = self._ranges(row)
         device = self.columns["device_ns"][ranges]
         lines: list[Row] = []
         own, is_own = ranges[:0], False
@@ -306,7 +319,7 @@ def _work_records(work: Columns, rows: np.ndarray) -> list[Row]:
     full = [visible(names[k], 2000) for k in kernels]
     short = make_distinct([short_kernel(name, _KERNEL_WIDTH) for name in full], full)
     for k, name in zip(kernels, short):
-        names[k] = f"{name} · {records[k]['source_line']}" if records[k]["source_line"] else name
+        names[k] = name
     return [{**row, "path_id": -2, "name": name, "shown_name": name} for row, name in zip(records, names)]
 
 

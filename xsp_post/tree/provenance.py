@@ -14,7 +14,7 @@ import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.texts import with_more
-from xsp_post.base.findings import finding
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind
@@ -127,17 +127,19 @@ def _compiled(draft: Draft) -> Draft:
     items = items[items["symbol"].isin(calls["symbol"])]
     items = items.sort_values(["region", "start_ns"], kind="stable", ignore_index=True)
     found = _met(calls, items)
-    count, names = int((found >= 0).sum()), ", ".join(sorted(set(calls["file_name"])))
+    count, met = int((found >= 0).sum()), calls["file_name"].iloc[np.unique(found[found >= 0])]
+    draft = draft.said("", _unmatched(calls[~calls["file_name"].isin(met)], items["symbol"]))
     if not count:
-        return draft.said("", [finding("provenance-unmatched", count=len(calls), example=names)])
+        return draft
     row_of = pd.Series(found, index=items["item"]).reindex(item).fillna(-1).to_numpy(np.int64)
     draft = _with_sources(draft, row_of)
     module = np.append(calls["module"].to_numpy(object), "")[row_of]
     rows = np.flatnonzero((row_of >= 0) & (module != ""))
-    report = finding("provenance-joined", count=len(rows), example=f"{count:,} of {len(items):,} calls; {names}")
-    draft = draft.said("; modules of compiled kernels are the compiler's", [report])
+    said = f"{count:,} of {len(items):,} calls; {', '.join(sorted(set(met)))}"
     if not len(rows):
-        return draft
+        return draft.said("", [finding("side-file-joined", count=count, example=f"{said} (no modules, source lines)")])
+    report = finding("provenance-joined", count=len(rows), example=said)
+    draft = draft.said("; modules of compiled kernels are the compiler's", [report])
     parts = _parts(draft, row_of)
     named = np.flatnonzero(
         (parts["module"] != "").to_numpy() & (parts["module"] != module[parts["activity"]]).to_numpy()
@@ -155,6 +157,17 @@ def _compiled(draft: Draft) -> Draft:
     node = np.where(parts["module"] == "", home[parts["activity"]], after.node[parts["activity"]])
     node[named] = after.placed[len(rows) :]
     return replace(after, pieces=parts.assign(node_id=node)[list(PIECES)])
+
+
+def _unmatched(calls: pd.DataFrame, ran: pd.Series) -> list[Finding]:
+    """Of each file whose graphs did not run: how many of its kernels did."""
+    said = []
+    for name, mine in calls.groupby("file_name"):
+        kernels = mine["symbol"].unique()
+        count = int(np.isin(kernels, ran).sum())
+        what = f"{count:,} of its {len(kernels):,} kernels ran" + (", in no graph in its order" if count else "")
+        said.append(finding("provenance-unmatched", count=len(mine), example=f"{name}: {what}"))
+    return said
 
 
 def _parts(draft: Draft, row_of: np.ndarray) -> pd.DataFrame:

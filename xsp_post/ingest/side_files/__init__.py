@@ -25,6 +25,7 @@ from xsp_post.ingest.side_files import inductor
 from xsp_post.ingest.side_files.modules import place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.model.trace import Trace
+from xsp_post.names.families import families
 from xsp_post.names.file_names import stated_rank
 
 # Files of a pickle's size hold a million graph nodes; more is none.
@@ -34,7 +35,9 @@ _LEAST_SHARE = 0.9
 # Named so, a file beside the capture is looked at; in a folder that is given, each that begins as a side file does.
 _NAMES = ("*annotation*.pkl*", "*stacks*.json*", "dedicated_log_torch_trace_*.log*", "kernel_information.json*")
 _SUFFIXES = re.compile(r"\.(?:pkl|pickle|json|log|txt)(?:\.gz)?$")
-_JSON = re.compile(r'\s*\{\s*"(?:\d+"\s*:\s*"|[^"]+"\s*:\s*\{\s*"(?:stack_traces|p(?:re|ost)_grad_nodes)")')
+_INNER = r'"(?:stack_traces|p(?:re|ost)_grad_nodes)"'
+_JSON = re.compile(rf'\s*\{{\s*(?:"\d+"\s*:\s*"|"[^"]+"\s*:\s*\{{\s*{_INNER}|"(?:preToPost|cppCodeToPost)")')
+_MAPPINGS = "node_mappings.json"
 _REGION_KEYS = ("name", "str", "annotation", "module", "module_fqn")
 
 
@@ -66,7 +69,9 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*") if _SUFFIXES.search(file.name) and file.is_file())
-    return [file for file in files[:_MOST_FILES] if _is_side_file(file)] or [path]
+    found = [file for file in files[:_MOST_FILES] if _is_side_file(file)]
+    logs = [file.name for file in found if inductor.is_log(head(file, 4096))]  # a debug folder's files say no more
+    return [file for file in found if not logs or not file.name.endswith(_MAPPINGS)] or [path]
 
 
 def _is_side_file(path: Path) -> bool:
@@ -194,6 +199,10 @@ def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank
     if hit.mean() < _LEAST_SHARE:
         raise _Refused(f"it names {len(of_graphs):,} nodes of these graphs, of which {int(hit.sum()):,} ran")
     found, strings = mine & np.isin(ids, of_graphs[hit]), trace.strings
+    talking = found & np.isin(ids, np.array(list(texts.get("message_text_id", {})), np.int64))
+    names = [str(strings[one]) for one in np.unique(activities["name_id"].to_numpy()[talking]).tolist()]
+    if names and "communication" not in families(names):
+        raise _Refused(f"it names collectives on {int(talking.sum()):,} kernels, none of which is one here")
     for column, of_node in texts.items():
         number, unique = pd.factorize(pd.Series(np.where(found, ids, -1)).map(of_node).to_numpy(object))
         values: Any = activities.get(column, -1)

@@ -27,6 +27,7 @@ from xsp_post.ingest.side_files.modules import (
 )
 from xsp_post.names.compiled import FUSED, symbol_of
 
+MAPPED, _GRAPH = "cppCodeToPost", "fx_graph_transformed.py"
 _LONGEST_LINE, _MOST_KEPT = 1 << 26, 1 << 28
 _WANTED = re.compile(
     r'"(dynamo_output_graph|dynamo_cpp_guards_str|inductor_output_code|'
@@ -102,11 +103,23 @@ def read_log(path: Path) -> list[list[Call]]:
 
 
 def read_kernel_information(path: Path) -> list[list[Call]]:
-    """The graph of a ``kernel_information.json``: it names source lines, no modules. Raises `CaptureError`."""
-    with open_text(path) as stream:
-        known = _decoded(stream.read(_LONGEST_LINE))
+    """The graph of a ``kernel_information.json``, or of a debug folder's ``…_node_mappings.json`` and the graph beside
+    it: they name source lines, no modules. Raises `CaptureError`."""
+    known, graph = _decoded(_text(path)), ""
     stacks = {key: one["stack_traces"] for key, one in known.items() if isinstance(one, dict) and "stack_traces" in one}
-    return [_calls("", {}, stacks, {}, [])] if stacks else []
+    if MAPPED in known and path.with_name(_GRAPH).is_file():
+        graph = _text(path.with_name(_GRAPH))
+        places = {name: one.place.rpartition(":") for name, one in operations_of(graph).items() if one.place}
+        stacks = {
+            key: [f'File "{places[node][0]}", line {places[node][2]}' for node in map(str, nodes) if node in places]
+            for key, nodes in _lists(known[MAPPED]).items()
+        }
+    return [_calls(graph, {}, stacks, {}, [])] if stacks else []
+
+
+def _text(path: Path) -> str:
+    with open_text(path) as stream:
+        return stream.read(_LONGEST_LINE)
 
 
 def _artifacts(path: Path) -> Iterator[tuple[str, dict[str, Any], str]]:
@@ -162,7 +175,7 @@ def _calls(
     code: str, mappings: dict[str, Any], stacks: dict[str, Any], operations: dict[str, Operation], inputs: list[str]
 ) -> list[Call]:
     """The calls of one compiled graph, in the order of their numbers (``name:3``)."""
-    nodes, stacks = _lists(mappings.get("cppCodeToPost")), _lists(stacks)
+    nodes, stacks = _lists(mappings.get(MAPPED)), _lists(stacks)
     origin = _lists(mappings.get("postToPre"))
     weights, users = ({}, {}) if nodes else (_weights_of_calls(code, inputs), _users_of_weights(operations))
     is_backward = re.search(r"\btangents_\d", code) is not None

@@ -10,8 +10,8 @@ _MODULES = ("module", "annotated", "provenance", "twin")
 
 
 def places_of(results: Results) -> pd.DataFrame:
-    """One row per module (a range where none is around it) and source line of its kernels: module, source_line,
-    device_ns; most first. Empty where no line is known."""
+    """One row per range, module around it (the range itself where there is none) and source line of kernels: name,
+    module, source_line, device_ns; most first. Empty where no line is known."""
     return results.kept("places", lambda: _places(results))
 
 
@@ -20,14 +20,14 @@ def _places(results: Results) -> pd.DataFrame:
     work = frame_or_empty(results, "operations", [*key, "source_line", "device_ns"]).astype({"source_line": object})
     known = work[work["source_line"].fillna("") != ""]
     if known.empty:
-        return pd.DataFrame({"module": [], "source_line": [], "device_ns": []})
+        return pd.DataFrame({"name": [], "module": [], "source_line": [], "device_ns": []})
     paths = frame_or_empty(results, "paths", [*key, "parent_path_id", "span_kind", "name"])
     said = [
         rows.assign(module=rows["name"].astype(object).to_numpy()[_module_of(rows)])
         for _, rows in paths.groupby("capture_id")
     ]
-    lines = known.merge(pd.concat(said)[[*key, "module"]], on=key)
-    spent = lines.groupby(["module", "source_line"])["device_ns"].sum().reset_index()
+    lines = known.merge(pd.concat(said)[[*key, "name", "module"]], on=key)
+    spent = lines.astype({"name": object}).groupby(["name", "module", "source_line"])["device_ns"].sum().reset_index()
     return spent.sort_values("device_ns", ascending=False, kind="stable", ignore_index=True)
 
 
@@ -39,16 +39,20 @@ def _module_of(paths: pd.DataFrame) -> np.ndarray:
     return np.where(nearest >= 0, nearest, np.arange(len(paths)))
 
 
-def line_of(results: Results, module: str) -> str:
-    """The source line with most device time of a module, '' unknown."""
+def line_of(results: Results, owner: str) -> str:
+    """The source line with most device time of a module, the only one of another range; '' unknown."""
     places = places_of(results)
-    return next(iter(places.loc[places["module"].eq(module), "source_line"]), "")
+    lines = places.loc[places["module"].eq(owner), "source_line"]
+    if lines.empty:
+        own = places.loc[places["name"].eq(owner), "source_line"].drop_duplicates()
+        lines = own if len(own) == 1 else own[:0]
+    return next(iter(lines), "")
 
 
-def with_line(results: Results, module: str) -> str:
-    """``layers.0.attn (net.py:66)``; the module alone where no line of it is known."""
-    line = line_of(results, module)
-    return f"{module} ({line})" if line else module
+def with_line(results: Results, owner: str) -> str:
+    """``layers.0.attn (net.py:66)``; the range alone where no line of it is known."""
+    line = line_of(results, owner)
+    return f"{owner} ({line})" if line else owner
 
 
 def place_text(results: Results, line: str) -> str:
