@@ -71,8 +71,9 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     launch = rows["launch_start_ns"].to_numpy(float)
     frame["launch_start_ns"] = np.where(launch >= 0, launch, np.nan)
     if messages is not None:
-        for column in ("message_bytes", "group_size", "group_name", "peer_rank"):
+        for column in ("message_bytes", "group_size", "group_name"):
             frame[column] = messages[column].to_numpy()[chosen]
+        frame["peer_rank"] = messages["peer_rank"].fillna(-1).to_numpy(np.int64)[chosen]
         said = pd.Series(messages["said_kind"].to_numpy(object)[chosen])
         said = said.map({one: collective_kind(one) for one in said.unique()})
         frame["kind"] = frame["kind"].astype(object).where(said.eq(""), said)
@@ -130,8 +131,8 @@ def _meeting_places(frame: pd.DataFrame, stated: np.ndarray | None) -> pd.Series
     name, peer = frame["group_name"].astype(object), frame["peer_rank"]
     sides = {"send": (stated, peer), "recv": (peer, stated)}
     for kind, (source, target) in sides.items() if stated is not None else ():
-        chosen = np.flatnonzero(frame["kind"].eq(kind) & peer.notna())
-        texts = [f"{a}>{b}" for a, b in zip(*(np.asarray(one, float)[chosen].astype(int) for one in (source, target)))]
+        chosen = np.flatnonzero(frame["kind"].eq(kind) & (peer >= 0))
+        texts = [f"{a}>{b}" for a, b in zip(*(np.asarray(one)[chosen] for one in (source, target)))]
         name.iloc[chosen] = name.iloc[chosen].str.cat(texts, " ")
     return name
 

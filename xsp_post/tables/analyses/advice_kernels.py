@@ -222,22 +222,22 @@ def _copies(situation: Situation) -> list[Found]:
     return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal)
 
 
+_RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
+_LATE = 0.05  # of the time of all devices
+
+
 def _collectives(situation: Situation) -> list[Found]:
     """The rank that is late, and what is left of communication without it."""
     alone = situation.window("communication_ns")
     waited = int(situation.waited("communication")["idle_ns"].sum())
-    ranks = frame_or_empty(situation.results, "ranks", ["rank", "waiting_ns", "communication_ns", "is_straggler"])
+    ranks = frame_or_empty(situation.results, "ranks", _RANKS)
     late = ranks[ranks["is_straggler"].fillna(False).astype(bool)] if alone else ranks.iloc[:0]
     lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
+    most = max(ranks["waiting_ns"].max(), late["lateness_ns"].max()) * max(situation.limit.device_count, 1)
     found = []
-    if len(late) == 1 and lost >= 0.5 * talked:
+    if len(late) == 1 and (lost >= 0.5 * talked or most >= _LATE * situation.limit.window_ns):
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
-        found = situation.found(
-            "late-rank",
-            float(ranks["waiting_ns"].max()) * max(situation.limit.device_count, 1),
-            said,
-            words={"rank": f"rank {int(late['rank'].iloc[0])}"},
-        )
+        found = situation.found("late-rank", float(most), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"})
         alone = max(int(alone - lost), 0)
     sums = situation.kernels["name"].astype(str).str.contains("(?i)all_?reduce|reduce_?scatter").any()
     less = "larger buckets, BF16 gradients" if sums else "fewer and larger messages"

@@ -31,7 +31,7 @@ COMMUNICATION, PIPELINE = "communication", "pipeline"
 STRAGGLER_EXCESS_RATIO = 0.05  # more compute than the others, where no collective was matched
 _LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of the ranks is late by chance
 _FAR = 5.0  # times the usual distance: the last rank comes far behind
-_PARTS = 12  # of the recording, each of some steps
+_PARTS, _LEAST_STEPS = 12, 4  # parts of the recording: of some steps each, where so many are known
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
@@ -282,14 +282,13 @@ def _held_up(calls: pd.DataFrame, count: int) -> np.ndarray:
     return (sums["waited"] / sums["alone"].where(sums["alone"] > 0)).fillna(0.0).to_numpy(float)
 
 
-def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame, joining: pd.DataFrame) -> pd.DataFrame:
+def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame, met: pd.DataFrame) -> pd.DataFrame:
     """Waiting time in the collectives that were matched, and the place of each rank in the mesh of groups."""
     count = len(frame)
-    if len(joining):
-        met = calls[calls["meeting_index"] >= 0]
-        waited = (met["waiting_ns"] + met["launch_skew_ns"]).groupby(met["position"]).sum()
-        sums = joining.groupby("position").agg(last=("is_last", "sum"), met=("is_last", "size"))
-        sums = sums.reindex(range(count)).assign(waited=waited)
+    if len(met):
+        groups = met.assign(waited=met["waiting_ns"] + met["launch_skew_ns"]).groupby("position")
+        sums = groups.agg(waited=("waited", "sum"), last=("is_last", "sum"), met=("is_last", "size"))
+        sums = sums.reindex(range(count))
         frame = frame.assign(
             waiting_ns=sums["waited"], last_count=sums["last"].fillna(-1), matched_count=sums["met"].fillna(-1)
         )
@@ -312,7 +311,9 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     order = late.groupby(position).cumcount()
     late, position = late[order > 0], position[order > 0]  # what was before the first one was not recorded
     size = np.ceil(late.groupby(position).transform("size") / _PARTS)
-    part = (order[order > 0] - 1) // size
+    part, step = (order[order > 0] - 1) // size, met["step_index"][order > 0]
+    if step.min() >= 0 and (count := step.nunique()) >= _LEAST_STEPS:
+        part = step // np.ceil(count / _PARTS)
     of_parts = late.groupby([position, part]).sum().droplevel(1)  # of a step only some collectives may wait
     signed = np.sign(late) * late.abs().groupby(position).rank()
     chance = 2 * _BY_CHANCE / (3 * len(frame))
