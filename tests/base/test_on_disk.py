@@ -7,57 +7,11 @@ import subprocess
 import sys
 
 import pytest
-from generators.big import write_big_export
-from generators.shapes import SHAPES, write_shape
 
 from xsp_post.base import limits
 from xsp_post.base.errors import UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the calls")
-
-# Every table of a capture, its findings, and how many arrays lay in files.
-_ALL_TABLES = """
-import pickle, sys
-from pathlib import Path
-from xsp_post.base import on_disk
-made, released = [], []
-if sys.argv[3] != "0":
-    on_disk._LEAST_MAPPED_BYTES, on_disk._LIBRARIES_BYTES, on_disk._LARGE_BYTES = 1 << 20, 0, 1 << 13
-    allocate, release = on_disk.os.posix_fallocate, on_disk._Allocator.release
-    on_disk.os.posix_fallocate = lambda *of: made.append(allocate(*of))
-    on_disk._Allocator.release = lambda self: released.append(release(self))
-    on_disk.begin(int(sys.argv[3]))
-from xsp_post.pipeline import analyze
-analysis = analyze([Path(sys.argv[1])])
-frames = {name: analysis.frame(name) for name in analysis.tables()}
-Path(sys.argv[2]).write_bytes(pickle.dumps((frames, len(made), len(released))))
-"""
-
-
-def _all_tables(path, memory_bytes):
-    import pickle
-
-    out = path.with_suffix(f".{memory_bytes}")
-    words = [sys.executable, "-c", _ALL_TABLES, str(path), str(out), str(memory_bytes)]
-    subprocess.run(words, check=True, timeout=300)
-    return pickle.loads(out.read_bytes())
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("shape", [*SHAPES, "layers"])
-def test_all_tables_are_those_made_in_memory(shape, tmp_path):
-    import pandas as pd
-
-    path = tmp_path / "a.sqlite"
-    assert write_shape(path, shape, 12_000) if shape in SHAPES else write_big_export(path, 4_000, processes=2)
-    in_memory, mapped, _ = _all_tables(path, 0)
-    assert not mapped and len(in_memory["nodes"]) + len(in_memory["kernels"]) > 1_000
-    frames, mapped, released = _all_tables(path, 1 << 20)
-    assert mapped and released  # how many depends on the version of NumPy and pandas
-    assert frames.keys() == in_memory.keys()
-    for name, frame in frames.items():
-        pd.testing.assert_frame_equal(frame, in_memory[name], obj=name, check_exact=True)
-
 
 _ONE_ARRAY = """
 import errno, gc, os, sys

@@ -27,6 +27,7 @@ _OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "
 _PIECES = ("idle", "short_waits")
 # Of so many gaps pieces below this length are summed: by execution, or where there is none, by so many gaps.
 MANY_GAPS, SHORT_NS, _GAPS_TOGETHER = 100_000, 20_000, 1024
+_BLOCKS_TOGETHER = 8
 _CAUSE_COLUMNS = [name for name in column_names("idle_causes") if name != "capture_id"]
 
 
@@ -34,16 +35,14 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
     """``paths`` and the tables of idle time, without their capture; those of pieces only where they are ``wanted``."""
     paths, with_pieces = fold(tree), bool(wanted.intersection(_PIECES))
     blocks: IdleBlocks | Idle = tree.idle or IdleBlocks(tree)
-    sums: list[_Columns] = []
-    kept: list[_Columns] = []
-    short: list[_Columns] = []
+    sums, kept, short = _Blocks(), _Blocks(), _Blocks()
     for pieces in blocks.blocks():
         pieces["layer_index"] = _layer_index(tree, pieces)
-        sums.append(_summed(tree, pieces))
+        sums.add(_summed(tree, pieces))
         if with_pieces:
             is_short = (pieces["end_ns"] - pieces["start_ns"]).to_numpy() < SHORT_NS * (blocks.gap_count > MANY_GAPS)
-            short.append(_by_execution(tree, pieces[is_short]))
-            kept.append({name: pieces[name].to_numpy()[~is_short] for name in _OF_PIECES})
+            short.add(_by_execution(tree, pieces[is_short]))
+            kept.add({name: pieces[name].to_numpy()[~is_short] for name in _OF_PIECES})
     strings = blocks.strings
     causes = _named(tree, sums, blocks.devices, strings)
     give_paths_their_waits(paths, causes)
@@ -51,8 +50,8 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
     columns = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"paths": paths, "idle_causes": causes, "device_windows": windows.reindex(columns=columns)}
     if with_pieces:
-        frames["idle"] = _idle_frame(_joined(kept), blocks.devices, strings)
-        frames["short_waits"] = _idle_frame(_joined(short), blocks.devices, strings)
+        frames["idle"] = _idle_frame(kept.joined(), blocks.devices, strings)
+        frames["short_waits"] = _idle_frame(short.joined(), blocks.devices, strings)
     return frames
 
 
@@ -83,7 +82,8 @@ def _by_execution(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     gap = pieces["gap"].to_numpy() if "gap" in pieces else np.zeros(len(pieces), np.int64)
     together = np.where(iteration >= 0, -1 - iteration.astype(np.int64), gap // _GAPS_TOGETHER)
     rows = _rows(tree, pieces) | {name: pieces[name].to_numpy() for name in ("start_ns", "end_ns")}
-    return _combined(rows | {"iteration_index": iteration, "together": together}, (*_KEYS, "together"))
+    rows = _combined(rows | {"iteration_index": iteration, "together": together}, (*_KEYS, "together"))
+    return {name: rows[name] for name in (*_OF_PIECES, *_AMOUNTS)}
 
 
 def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
@@ -116,8 +116,24 @@ def _rows(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     )
 
 
-def _joined(parts: list[_Columns]) -> _Columns:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+class _Blocks:
+    """Columns that come in blocks, put together as they come: many small arrays would stay in memory
+    (`base.on_disk`)."""
+
+    def __init__(self) -> None:
+        self._parts: list[tuple[int, _Columns]] = []  # with how often each was put together
+
+    def add(self, part: _Columns) -> None:
+        self._parts.append((0, part))
+        while [often for often, _ in self._parts[-_BLOCKS_TOGETHER:]] == [self._parts[-1][0]] * _BLOCKS_TOGETHER:
+            often, whole = self._parts[-1][0] + 1, self.joined(_BLOCKS_TOGETHER)
+            self._parts[-_BLOCKS_TOGETHER:] = [(often, whole)]
+
+    def joined(self, last: int = 0) -> _Columns:
+        parts = [part for _, part in self._parts[-last:]]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 _KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
@@ -144,9 +160,9 @@ def _combined(rows: _Columns, keys: tuple[str, ...]) -> _Columns:
     return {name: values[first] for name, values in rows.items() if name not in sums} | sums
 
 
-def _named(tree: Tree, sums: list[_Columns], devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+def _named(tree: Tree, sums: _Blocks, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """``idle_causes`` of the sums of all blocks."""
-    summed = _combined(_joined(sums), _KEYS) if len(sums) > 1 else sums[0]
+    summed = _combined(sums.joined(), _KEYS)
     number = np.append(devices["device_id"].to_numpy(), -1)
     node, path = summed["node_id"], summed["path_id"]
     owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]
