@@ -286,6 +286,17 @@ def test_an_event_without_end_is_refused(tmp_path, monkeypatch):
     assert refused(path).code == "capture-over-limit"
 
 
+@pytest.mark.parametrize("column", ["NVTX_EVENTS SET text", "StringIds SET value"])
+def test_a_text_without_end_is_refused(tmp_path, monkeypatch, column):
+    """A step after the other would copy it: 900 MB of text took 11 GB."""
+    monkeypatch.setattr(limits, "EVENT_CHARACTERS", 1 << 20)
+    path = export(tmp_path / "a.sqlite")
+    with sqlite3.connect(path) as connection:
+        assert connection.execute(f"UPDATE {column} = printf('%.*c', 3000000, 'x')").rowcount
+    connection.close()
+    assert refused(path).code == "capture-over-limit"
+
+
 @pytest.mark.parametrize(
     "value", ["null", "true", "-1.5", '"x"', "[]", "[1]", "{}", '{"a":[1]}', "9" * 30, '"\\ud800"']
 )

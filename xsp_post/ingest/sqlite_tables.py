@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
-from xsp_post.base import on_disk
+from xsp_post.base import limits, on_disk
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import files, sqlite_pages
@@ -96,6 +96,8 @@ class SqliteTables:
 
     def _damaged(self, error: BaseException) -> CaptureError:
         said = str(error)
+        if "too big" in said:
+            return self._too_long("a value")
         if any(words in said for words in _BUSY_WORDS):
             return CaptureError(f"{self.path}: another program is writing to it", code="capture-locked")
         known = next((words for words in _PLAIN_WORDS if words in said), "")
@@ -108,6 +110,8 @@ class SqliteTables:
         """A read-only connection whose text is decoded tolerantly (captures hold other code pages)."""
         connection = sqlite3.connect(self._uri, uri=True, timeout=_PATIENCE_S)
         connection.text_factory = lambda raw: raw.decode("utf-8", "replace")
+        if hasattr(connection, "setlimit") and not limits.are_lifted():  # Python 3.11
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.EVENT_CHARACTERS)
         return connection
 
     # -- the schema ---------------------------------------------------------------------------------
@@ -200,7 +204,8 @@ class SqliteTables:
         return None
 
     def _read_by_sqlite(self, request: Request) -> pa.Table:
-        """All rows from first to last page. CaptureError when fewer come than SQLite counts."""
+        """All rows from first to last page. CaptureError when fewer come than SQLite counts, or for an endless text."""
+        self._refuse_long(request.table)
         table, rows = self._fetch(request, self._select(request))
         counted = self.row_counts[request.table]
         if rows != counted:
@@ -209,6 +214,18 @@ class SqliteTables:
                 code="capture-rows-lost",
             )
         return table
+
+    def _refuse_long(self, table: str) -> None:
+        """One text of some hundred megabytes is copied by each step that meets it."""
+        stored = self._schema[table].stored
+        if stored is None or os.path.getsize(self.path) <= limits.EVENT_CHARACTERS or limits.are_lifted():
+            return
+        with suppress(sqlite_pages.Unusual, IndexError, OSError), closing(sqlite_pages.PageFile(self.path)) as file:
+            if (length := sqlite_pages.longest_row(file, stored)) > limits.EVENT_CHARACTERS:
+                raise self._too_long(f"a row of {table} with {length:,} bytes")
+
+    def _too_long(self, what: str) -> CaptureError:
+        return limits.over_limit(self.path, f"{what} is very long", f"{limits.EVENT_CHARACTERS:,} bytes")
 
     def _count(self, table: str) -> int:
         """Rows of a table, by a walk over all its pages (an index might have been left behind by an edit)."""

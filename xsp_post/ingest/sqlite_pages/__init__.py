@@ -158,6 +158,12 @@ def read_table(
     return pa.table({alias: column.arrow() for alias, column in columns.items()}), row_numbers
 
 
+def longest_row(file: PageFile, stored: Stored) -> int:
+    """Bytes of the table's longest row, from the pages where rows begin. Raises `Unusual`."""
+    pages = (_Page(file, some, _LEAF, 8) for some in file.chunks(file.leaves(stored.root_page)))
+    return max((int(_number(page, page.cells)[0].max(initial=0)) for page in pages), default=0)
+
+
 class _Column:
     """A wanted column: its place among the stored ones, and its values so far."""
 
@@ -212,33 +218,14 @@ class _Rows:
 
     def __init__(self, page: _Page, usable_bytes: int) -> None:
         self.bytes, self.word = page.bytes, page.word
-        length, at = self._number(page.cells)
-        self.row_number, at = self._number(at)
+        length, at = _number(page, page.cells)
+        self.row_number, at = _number(page, at)
         head = self.bytes[at]
         self.stop = at + length
         if len(at) and (length.max() > usable_bytes - 35 or (self.stop > page.ends).any() or head.max() >= _MANY):
             raise Unusual
         self.at = at  # where the row's list of types is
         self.body = at + head
-
-    def _number(self, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The number of one to eight bytes at each place, and the place after it."""
-        byte = self.bytes[at]
-        value, at = (byte & 0x7F).astype(np.int64), at + 1
-        more = byte >= _MANY
-        for _ in range(7):
-            if not more.any():
-                return value, at
-            byte = self.bytes[at]
-            if more.all():
-                value = value << 7 | (byte & 0x7F)
-                at += 1
-                more = byte >= _MANY
-            else:
-                value = np.where(more, value << 7 | (byte & 0x7F), value)
-                at += more
-                more &= byte >= _MANY
-        raise Unusual
 
     def fill(self, columns: list[_Column], where: slice) -> None:
         """The values of these rows into the columns."""
@@ -323,6 +310,26 @@ class _Rows:
                 _stretches(data, length)[offsets[rows]] = _stretches(self.bytes, length)[place[rows]]
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
         return pa.Array.from_buffers(pa.binary(), len(place), buffers)
+
+
+def _number(page: _Page, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The number of one to eight bytes at each place, and the place after it."""
+    byte = page.bytes[at]
+    value, at = (byte & 0x7F).astype(np.int64), at + 1
+    more = byte >= _MANY
+    for _ in range(7):
+        if not more.any():
+            return value, at
+        byte = page.bytes[at]
+        if more.all():
+            value = value << 7 | (byte & 0x7F)
+            at += 1
+            more = byte >= _MANY
+        else:
+            value = np.where(more, value << 7 | (byte & 0x7F), value)
+            at += more
+            more &= byte >= _MANY
+    raise Unusual
 
 
 def _stretches(data: np.ndarray, length: int) -> np.ndarray:
