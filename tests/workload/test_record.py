@@ -88,7 +88,12 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     with sqlite3.connect(tmp_path / "xsp-recordings/net.1.xsp.sqlite") as store:
         names = {name for (name,) in store.execute("SELECT DISTINCT name FROM nodes")}
         regions = store.execute("SELECT COUNT(DISTINCT name) FROM nodes WHERE name LIKE 'Torch-Compiled%'").fetchone()
-    assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
+    modules = {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")}
+    assert modules <= names
+    assert set(analysis.frame("kernels")["source_line"].astype(str)) == {"", "net.py:9"}
+    eager = analyze([tmp_path / "out/eager.pt.trace.json.gz"])
+    assert {f"{one}:Linear#0" for one in modules} <= set(eager.frame("nodes")["name"].astype(str))
+    assert len(eager.frame("iterations")) == 2
     assert regions == (1,)
 
 
@@ -158,11 +163,12 @@ BLOCK = """
             self.up, self.down = nn.Linear(8, 8), nn.Linear(8, 8)
         def forward(self, x):
             return x + self.down(self.up(x).relu())
-    net = torch.compile(nn.Sequential(Block(), Block()))
-    with xsp_post.record("out/run", warmup=1) as step, torch.no_grad():
-        for _ in range(3):
-            step()
-            net(torch.randn(4, 8))
+    plain = nn.Sequential(Block(), Block())
+    for name, net in (("run", torch.compile(plain)), ("eager", plain)):
+        with xsp_post.record(f"out/{name}", warmup=1, model=net) as step, torch.no_grad():
+            for _ in range(3):
+                step()
+                net(torch.randn(4, 8))
     try:
         with xsp_post.record("out/run"):
             sys.exit("was overwritten")
@@ -181,4 +187,9 @@ def test_a_block_of_a_program_is_recorded_with_what_the_compiler_made(tmp_path):
     assert len(analysis.frame("iterations")) == 2
     names = set(analysis.frame("nodes")["name"].astype(str))
     assert {"ProfilerStep#2", "ProfilerStep#3"} <= names
-    assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
+    modules = {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")}
+    assert modules <= names
+    assert set(analysis.frame("kernels")["source_line"].astype(str)) == {"", "net.py:9"}
+    eager = analyze([tmp_path / "out/eager.pt.trace.json.gz"])
+    assert {f"{one}:Linear#0" for one in modules} <= set(eager.frame("nodes")["name"].astype(str))
+    assert len(eager.frame("iterations")) == 2

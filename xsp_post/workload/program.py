@@ -21,7 +21,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
-from xsp_post.workload.ranges import ranges
+from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
 
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
@@ -81,7 +81,7 @@ class Watch:
         self._depth -= 1
         if self._depth == 0 and self._is_over:
             self.close()  # not before: torch is calling the hooks of this module
-        elif self._depth == 0 and id(module) not in self._models and not _is_compiled(module):
+        elif self._depth == 0 and id(module) not in self._models and not is_compiled(module):
             self._models.add(id(module))
             self._ranges.enter_context(ranges(module, to=self._settings["ranges"]))
 
@@ -114,10 +114,6 @@ class Watch:
             write_recording(self._profiler, self._output / TRACE)
         else:
             write_annotations(self._output / REPORT)
-
-
-def _is_compiled(module: torch.nn.Module) -> bool:
-    return any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in module.modules())
 
 
 def main() -> None:

@@ -359,6 +359,11 @@ def batch_size_of(inputs: Any) -> int:
     return -1
 
 
+def is_compiled(model: nn.Module) -> bool:
+    """Whether `torch.compile` has compiled a model, or a part of it."""
+    return any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in model.modules())
+
+
 @contextmanager
 def ranges(
     model: nn.Module, *, depth: int = -1, kinds: Sequence[str] = (), phase: str = "forward", to: str = "auto"

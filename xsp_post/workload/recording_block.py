@@ -10,13 +10,16 @@ from typing import Any
 import torch
 
 from xsp_post.base.errors import OutputError, UsageError
+from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, synchronizer, write_recording
 
 _COMPILER = {"trace.provenance_tracking_level": 1, "force_disable_caches": True, "cpp.enable_kernel_profile": True}
 
 
 @contextmanager
-def record(path: str | os.PathLike[str] = "recording", *, warmup: int = 0) -> Iterator[Callable[[], None]]:
+def record(
+    path: str | os.PathLike[str] = "recording", *, warmup: int = 0, model: torch.nn.Module | None = None
+) -> Iterator[Callable[[], None]]:
     """Record what is run inside: ``PATH.pt.trace.json.gz`` with shapes, ``PATH_torch_trace/`` with what the compiler
     made of code that is compiled inside, ``PATH.annotations.pkl`` with names of the nodes of graphs captured inside
     (torch 2.12 and newer). `xsp-post ingest` of the trace finds the others.
@@ -27,6 +30,7 @@ def record(path: str | os.PathLike[str] = "recording", *, warmup: int = 0) -> It
                 model(batch)
 
     The value, called at the begin of each step, marks the steps; the profiler begins behind ``warmup`` of them.
+    ``model``: its layers have ranges (`ranges`), unless it is compiled: then the compiler says what they are.
 
     Raises:
         OutputError: there is a trace of that name.
@@ -53,6 +57,8 @@ def record(path: str | os.PathLike[str] = "recording", *, warmup: int = 0) -> It
             marked.enter_context(torch.profiler.record_function(f"ProfilerStep#{begun}"))
 
     with ExitStack() as stack:
+        if model is not None and not is_compiled(model):
+            stack.enter_context(ranges(model, to="torch"))
         _listen(stack, trace.with_name(f"{Path(path).name}_torch_trace"))
         if not warmup:
             profiler.start()
