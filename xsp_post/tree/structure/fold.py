@@ -320,7 +320,9 @@ def _cut(
         starts = [np.arange(at, end - lag + 1, lag) for at, end in
                   zip((runs[:, 0] + (offset - phase) % lag).tolist(), runs[:, 1].tolist(), strict=True)]  # fmt: skip
         template = hashed.symbols[typical + (np.arange(lag) + offset) % lag]
-        made = _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants)
+        before, made = made, _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants)
+        if len(made.turn_start) <= len(before.turn_start):
+            return before  # nothing is gained
         shift = _begins_sooner(hashed.symbols, made, template, is_free)
         if not shift:
             break
