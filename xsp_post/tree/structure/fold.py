@@ -321,8 +321,8 @@ def _cut(
                   zip((runs[:, 0] + (offset - phase) % lag).tolist(), runs[:, 1].tolist(), strict=True)]  # fmt: skip
         template = hashed.symbols[typical + (np.arange(lag) + offset) % lag]
         before, made = made, _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants)
-        if len(made.turn_start) <= len(before.turn_start):
-            return before  # nothing is gained
+        if len(made.turn_start) < len(before.turn_start):
+            return before  # some loops begin there, and lose a turn
         shift = _begins_sooner(hashed.symbols, made, template, is_free)
         if not shift:
             break
