@@ -391,6 +391,9 @@ def ranks(rng: Random, *, sharded: bool) -> Program:
                             with s.t.range(f"FSDP::pre_forward (layers.{number})") if "ops" in dialect else nullcontext():
                                 s.run([K("", "c10d::_allgather_base_", gather, 150)], stream=20)
                         groups += s.blocks(block, 1, "layers", "Block")
+                        if sharded and "ops" in dialect:
+                            with s.t.range(f"FSDP::post_forward (layers.{number})"):
+                                s.t.host(10)
                     s.run([K("", "aten::cross_entropy", LOSS, 30)])
                 autograd.wait_until(s.t.now)
                 with s.user("backward" if sharded else "backward pass"):

@@ -29,9 +29,9 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     parent = nodes["parent_id"].to_numpy()
     held = rollup.add_up(_own_time(nodes, activities), parent)
     recorded = layer & ~is_operator & (nodes["kind"].to_numpy() != int(NodeKind.INFERRED))
-    if (recorded & (held > 0)).any():
-        return nothing
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
+    if held[recorded].sum() >= constants.most_ratio * max(int(held[outermost].sum()), 1):
+        return nothing  # a range or two around a collective are no layers
     is_convolution = names.folded_with("(?i)conv")
     convolution = is_convolution[nodes["folded_id"].to_numpy()[outermost]]
     total = int(held[outermost].sum())
