@@ -230,5 +230,5 @@ def parse_torch_compile(text: str) -> Parsed:
         return Parsed("torch_compile", text, text, "operator", re.sub(r"_\d+$", "", text))
     base = text.split(":", 1)[0]
     role = "module" if base.startswith("Torch-Compiled") else "operator" if base.startswith("Compiled") else ""
-    backward = "Backward" in base
-    return Parsed("torch_compile", text, base, role, base, phase="backward" if backward else "", is_backward=backward)
+    phase = "backward" if "Backward" in base else "forward" if base == "CompiledFunction" else ""
+    return Parsed("torch_compile", text, base, role, base, phase=phase, is_backward=phase == "backward")

@@ -155,8 +155,13 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         chosen = _wanted(found, wanted)
     else:
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
+        marked = [c for c in found if c.rule in explicit]
         most = [c for c in found if c.coverage_ratio >= constants.most_ratio * finder.share]
-        chosen = next(iter(most or [c for c in found if c.rule in explicit]), None)
+        # copies may hold most of the time: what the program marks, with most launches, is inside what is looked into
+        launched = [c for c in marked if finder.launched_ratio(c) >= constants.most_ratio]
+        if launched and most and most[0].rule == OUTERMOST and not most[0].recurs:
+            most = launched
+        chosen = next(iter(most or marked), None)
     return chosen, [c for c in found if c is not chosen]
 
 
@@ -224,6 +229,10 @@ class _Finder:
             times.process_index[spans], times.start_ns[spans], times.end_ns[spans],
         )  # fmt: skip
         return _sums(owner, work.ns, len(spans))
+
+    def launched_ratio(self, candidate: Candidate) -> float:
+        """Share of the device operations that were launched in the ranges of a candidate."""
+        return float(self.inside[1][candidate.spans].sum() / max(len(self.work.ns), 1))
 
     # -- weighing --------------------------------------------------------------------------------------------------
 

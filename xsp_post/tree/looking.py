@@ -15,6 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forest_of
+from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
@@ -399,9 +400,12 @@ def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np
         np.zeros(len(nodes), bool),
     )  # fmt: skip
     series, first = pd.factorize(paths[homes])
-    phase = names.node_text("phase", homes)
-    shown = [str(phase[np.flatnonzero(series == number)[0]]) for number in range(len(first))]
-    return series, [text if text in ("forward", "backward", "optimizer") else "" for text in shown]
+    said = np.full(len(nodes), -1)
+    for number, word in enumerate(PHASES[1:4]):
+        said[names.node_is("phase", word)] = number + 1
+    # what is called in a forward pass is of it
+    phase = np.maximum(layering.inherit(said, nodes["parent_id"].to_numpy())[homes], 0)
+    return series, [PHASES[phase[series == number][0]] for number in range(len(first))]
 
 
 # ---------------------------------------------------------------- what is kept
