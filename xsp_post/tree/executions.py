@@ -157,10 +157,10 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
         marked = [c for c in found if c.rule in explicit]
         most = [c for c in found if c.coverage_ratio >= constants.most_ratio * finder.share]
-        # copies may hold most of the time: what the program marks, with most launches, is inside what is looked into
-        launched = [c for c in marked if finder.launched_ratio(c) >= constants.most_ratio]
-        if launched and most and most[0].rule == OUTERMOST and not most[0].recurs:
-            most = launched
+        if most and most[0].rule == OUTERMOST and not most[0].recurs:
+            # copies may hold most of the time: marks with most launches, several in a range, are inside what is opened
+            inner = [c for c in marked if c.names[0][1] > len(most[0].spans)]
+            most = [c for c in inner if finder.launched_ratio(c) >= constants.most_ratio] or most
         chosen = next(iter(most or marked), None)
     return chosen, [c for c in found if c is not chosen]
 

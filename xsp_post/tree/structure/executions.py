@@ -626,9 +626,10 @@ def between_marks(
 
 
 def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Stretches from mark to mark, moved to where what the recording begins with comes once in each."""
+    """Stretches from mark to mark, moved to where what the recording begins with takes turns with the marks."""
     first = np.flatnonzero((symbols[:-2] == symbols[0]) & (symbols[1:-1] == symbols[1]) & (symbols[2:] == symbols[2]))
-    if len(first) == len(starts) and (first <= starts).all() and (first[1:] > starts[:-1]).all():
+    held = np.diff(np.searchsorted(starts[starts > 0], np.append(first, ends[-1]), side="right"))
+    if len(first) == len(starts) and (held[:-1] == 1).all() and held[-1] <= 1:
         return first, np.append(first[1:], ends[-1])
     return starts, ends
 
