@@ -4,6 +4,7 @@ Written without a look at the finder or at the other authors' programs. The trut
 say; where owners would differ, each answer is accepted.
 """
 
+# ruff: noqa: E501, SIM117
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
@@ -34,7 +35,9 @@ DGRAD = "sm80_xmma_dgrad_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesiz
 WGRAD = "sm80_xmma_wgrad_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize{}_stage4_g1"
 ADAM = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4>, FusedAdamMathFunctor>"
 CLIP = "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<1>, LpNormFunctor<float>>"
-EMBED = "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"
+EMBED = (
+    "void at::native::(anonymous namespace)::indexSelectLargeIndex<c10::BFloat16, long, unsigned int, 2, 2, -2, true>"
+)
 LOSS = "void at::native::(anonymous namespace)::cunn_SoftMaxForward<4, float, float, float>(float*, float const*)"
 LOSS_BACK = "void at::native::(anonymous namespace)::cunn_SoftMaxBackward<4, float, float, float>(float*, float const*)"
 
@@ -141,6 +144,7 @@ class Scene:
         self.ops, self.first = 0, {""}
         self.loading = rng.choice((0, 0, 300, 2_000))  # µs that the first launch of a name takes
         self.host = rng.uniform(1, 9)  # µs of Python around an operator
+        self.numbers_operators = False  # each operator is a layer, too
 
     def says(self, dialect: str) -> bool:
         return dialect in self.dialect.split("+")
@@ -177,7 +181,9 @@ class Scene:
                     t.host(self.host)
                     pause = self.loading if k.name not in self.first else 0
                     self.first.add(k.name)
-                    t.launch(k.name, k.us, pause=pause, grid=80 + len(k.name), stream=stream)
+                    row = t.launch(k.name, k.us, pause=pause, grid=80 + len(k.name), stream=stream)
+                    if self.numbers_operators and "block" in self.m.labels:
+                        row["labels"]["operator"] = self.m.group()
 
     def blocks(self, block: list[K], count: int, path: str, name: str, **labels: str) -> list[int]:
         """``count`` blocks in a row, each a new layer; the numbers of their groups. ``labels``: which to mark."""
@@ -192,7 +198,7 @@ class Scene:
     def back(self, block: list[K], groups: list[int], t: Thread, between: Callable[[], None] | None = None) -> None:
         """The gradients of these blocks on a thread, last first."""
         for group in reversed(groups):
-            with t.mark(block=group, half=self.m.group(), ahead=NOT_JUDGED):
+            with t.mark(block=group, half=self.m.group(), ahead=NOT_JUDGED, operator=NOT_JUDGED):
                 for k in backward(block):
                     text = f"autograd::engine::evaluate_function: {k.op}"
                     with self.op(text if self.kineto else k.op, t):
@@ -272,7 +278,9 @@ def sglang(rng: Random) -> Program:
     for step in range(steps):
         is_prefill = step == 0
         block = llama(rng if not step else Random(5), 160 if is_prefill else 12, served=True, decode=not is_prefill)
-        text = f"step[{'EXTEND' if is_prefill else 'DECODE'} bs={1 if is_prefill else 8} toks={900 if is_prefill else 8}]"
+        text = (
+            f"step[{'EXTEND' if is_prefill else 'DECODE'} bs={1 if is_prefill else 8} toks={900 if is_prefill else 8}]"
+        )
         with s.t.mark(step=step), s.t.range(text) if is_marked else nullcontext():
             s.t.copy(4_096, pageable=False)
             if is_graph and not is_prefill:
@@ -306,9 +314,13 @@ def diffusers(rng: Random) -> Program:
                 for step in range(steps):
                     with s.t.mark(step=number), s.user(f"denoise_step_{step}" if images == 1 else "unet"):
                         with s.module("nn.Module: DiTTransformer2DModel_0" if s.kineto else "transformer"):
-                            s.run([K("", "aten::silu", EW.format("silu", "Silu"), 3), K("", "aten::addmm", gemm(rng), 9)])
+                            s.run(
+                                [K("", "aten::silu", EW.format("silu", "Silu"), 3), K("", "aten::addmm", gemm(rng), 9)]
+                            )
                             s.blocks(dit, count, "transformer.blocks", "BasicTransformerBlock")
-                        s.run([K("", "aten::chunk", UNROLLED, 4), K("", "aten::mul", MUL, 4), K("", "aten::add", ADD, 4)])
+                        s.run(
+                            [K("", "aten::chunk", UNROLLED, 4), K("", "aten::mul", MUL, 4), K("", "aten::add", ADD, 4)]
+                        )
                     number += 1
             with s.user("vae_decode"), s.module("nn.Module: AutoencoderKL_0" if s.kineto else "vae.decoder"):
                 for _ in range(6):
@@ -330,7 +342,11 @@ def trainer(rng: Random) -> Program:
         with s.t.range(f"ProfilerStep#{step + 2}") if profiler else nullcontext(), s.t.mark(step=number):
             for _ in range(accumulate):
                 with s.t.mark(micro=passes):
-                    with s.t.range("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__") if s.kineto else nullcontext():
+                    with (
+                        s.t.range("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__")
+                        if s.kineto
+                        else nullcontext()
+                    ):
                         s.t.host(200)
                     s.t.copy(64 << 10, pageable=False)
                     with s.user("training_step"):
@@ -349,8 +365,10 @@ def trainer(rng: Random) -> Program:
             number += 1
         if every and step % every == every - 1:
             for _ in range(rng.randrange(3, 6)):
-                with s.t.mark(step=number, micro=passes), s.user("prediction_step"), s.module(
-                    "nn.Module: LlamaForCausalLM_0" if s.kineto else "model"
+                with (
+                    s.t.mark(step=number, micro=passes),
+                    s.user("prediction_step"),
+                    s.module("nn.Module: LlamaForCausalLM_0" if s.kineto else "model"),
                 ):
                     s.run([K("", "aten::embedding", EMBED, 5)])
                     s.blocks(block, count, "model.layers", "LlamaDecoderLayer")
@@ -388,7 +406,9 @@ def ranks(rng: Random, *, sharded: bool) -> Program:
                 with s.user("forward" if sharded else "forward pass"):
                     for number in range(count):
                         if sharded:
-                            with s.t.range(f"FSDP::pre_forward (layers.{number})") if "ops" in dialect else nullcontext():
+                            with (
+                                s.t.range(f"FSDP::pre_forward (layers.{number})") if "ops" in dialect else nullcontext()
+                            ):
                                 s.run([K("", "c10d::_allgather_base_", gather, 150)], stream=20)
                         groups += s.blocks(block, 1, "layers", "Block")
                         if sharded and "ops" in dialect:
@@ -399,7 +419,10 @@ def ranks(rng: Random, *, sharded: bool) -> Program:
                 with s.user("backward" if sharded else "backward pass"):
                     s.run([K("", "NllLossBackward0", LOSS_BACK, 30)], autograd)
 
-                    def share(s: Scene = s, thread: Thread = autograd) -> None:
+                    def share(
+                        s: Scene = s, thread: Thread = autograd, names: tuple[str, ...] = (gather, scatter, reduce)
+                    ) -> None:
+                        gather, scatter, reduce = names
                         rows = [K("", "c10d::_allgather_base_", gather, 150), K("", "c10d::reduce", scatter, 200)]
                         s.run(rows if sharded else [K("", "c10d::allreduce_", reduce, 300)], thread, stream=20)
 
@@ -453,7 +476,9 @@ def jax(rng: Random) -> Program:
     times = [rng.uniform(8, 120) for _ in names]
     module = rng.choice(("jit_train_step", "jit_update", "pjit__train_step", "jit_apply_model"))
     for helper in range(rng.randrange(4, 20)):
-        with s.user(f"XlaModule:#hlo_module=jit_{rng.choice(('convert_element_type', 'broadcast_in_dim'))},program_id={helper}#"):
+        with s.user(
+            f"XlaModule:#hlo_module=jit_{rng.choice(('convert_element_type', 'broadcast_in_dim'))},program_id={helper}#"
+        ):
             s.t.launch("wrapped_convert" if helper % 2 else "wrapped_broadcast", 3)
         s.t.host(900)
     s.t.host(200_000)
@@ -462,7 +487,11 @@ def jax(rng: Random) -> Program:
             s.t.copy(1 << 18)
             with s.user(f"XlaModule:#hlo_module={module},program_id=27#"):
                 for number, (name, us) in enumerate(zip(names, times)):
-                    text = f"Thunk:#hlo_op={name.replace('_', '-', 1)}#" if "fusion" in name else f"Thunk:#hlo_op=custom-call.{number}#"
+                    text = (
+                        f"Thunk:#hlo_op={name.replace('_', '-', 1)}#"
+                        if "fusion" in name
+                        else f"Thunk:#hlo_op=custom-call.{number}#"
+                    )
                     with s.t.range(text) if s.says("ops") else nullcontext():
                         s.t.launch(name, us, grid=50 + number)
             if rng.random() < 0.3:
@@ -486,7 +515,9 @@ def tensorrt(rng: Random) -> Program:
         batch = profiles[run % len(profiles)] if rng.random() < 0.7 else rng.choice(profiles)
         with s.t.mark(step=run):
             s.t.copy(150_528 * batch, pageable=False)
-            with s.user("ExecutionContext::enqueue" if len(profiles) == 1 else f"enqueueV3 profile {profiles.index(batch)}"):
+            with s.user(
+                "ExecutionContext::enqueue" if len(profiles) == 1 else f"enqueueV3 profile {profiles.index(batch)}"
+            ):
                 for number, (name, us) in enumerate(zip(kernels, times)):
                     with s.t.range(f"[Conv_{number} + Relu_{number + 1}]") if s.says("ops") else nullcontext():
                         s.t.launch(name, us * (0.6 + 0.4 * batch), grid=20 * batch + number)
@@ -520,7 +551,13 @@ def reinforcement(rng: Random) -> Program:
                 for _ in range(batches):
                     with s.t.mark(call=number):
                         s.run([K("", "aten::index", EMBED, 3)] * 4 + net * 2)
-                        s.run([K("", "aten::exp", EW.format("exp_kernel_cuda", "Exp"), 2), K("", "aten::min", MUL, 2), K("", "aten::mean", REDUCE, 4)])
+                        s.run(
+                            [
+                                K("", "aten::exp", EW.format("exp_kernel_cuda", "Exp"), 2),
+                                K("", "aten::min", MUL, 2),
+                                K("", "aten::mean", REDUCE, 4),
+                            ]
+                        )
                         s.run(backward(net * 2))
                         s.optimise(1)
                     number += 1
@@ -533,7 +570,10 @@ def onnx(rng: Random) -> Program:
     count, runs = rng.randrange(4, 13), rng.randrange(6, 20)
     skip = "void onnxruntime::contrib::cuda::SkipLayerNormKernelSmall<__half, 192, 4, false>(int, __half const*)"
     bias = "void onnxruntime::contrib::cuda::FastGeluKernel2<256>(__half2, int, int, __half2 const*, __half2 const*)"
-    gemms = ["ampere_fp16_s16816gemm_fp16_64x64_sliced1x2_ldg8_f2f_stages_64x5_nn", "ampere_fp16_s16816gemm_fp16_128x64_nn"]
+    gemms = [
+        "ampere_fp16_s16816gemm_fp16_64x64_sliced1x2_ldg8_f2f_stages_64x5_nn",
+        "ampere_fp16_s16816gemm_fp16_128x64_nn",
+    ]
     for run in range(runs):
         size = rng.choice((1, 1, 2, 3))
         layer = [
@@ -546,7 +586,9 @@ def onnx(rng: Random) -> Program:
             s.t.copy(2_048 * size)
             s.run([K("", "Embed", "void onnxruntime::contrib::cuda::EmbedLayerNormKernel<__half, 256>(int)", 4)])
             s.blocks(layer, count, "", "")
-            s.run([K("", "Gather", "void onnxruntime::cuda::_GatherKernel<long, 4>(long)", 2), K("", "Gemm", gemms[0], 5)])
+            s.run(
+                [K("", "Gather", "void onnxruntime::cuda::_GatherKernel<long, 4>(long)", 2), K("", "Gemm", gemms[0], 5)]
+            )
             s.t.copy(64, "DtoH")
         s.t.host(rng.choice((50, 4_000)))
     return s.program("ONNX Runtime", ["step"], ["block"])
@@ -584,7 +626,9 @@ def benchmark(rng: Random) -> Program:
     s = Scene(rng, "none", "none", "user")
     fill = EW.format("FillFunctor<int>", "Fill")
     runs = rng.randrange(15, 60)
-    body = rng.choice((llama(rng, 60)[10:24], bert(rng, 40)[:7], [K("", "", "_attn_fwd", 200), K("", "", "_attn_fwd_reduce", 9)]))
+    body = rng.choice(
+        (llama(rng, 60)[10:24], bert(rng, 40)[:7], [K("", "", "_attn_fwd", 200), K("", "", "_attn_fwd_reduce", 9)])
+    )
     for _ in range(rng.randrange(3, 12)):  # random inputs
         s.run([K("", "aten::normal_", "void at::native::distribution_elementwise_grid_stride_kernel<float, 4>", 30)])
     for run in range(runs):
@@ -603,7 +647,15 @@ def autotuned(rng: Random) -> Program:
     """Triton tries configurations of its kernels in the first pass; then the loop."""
     s = Scene(rng, "none", "user", kineto=False)
     count, runs = rng.randrange(4, 9), rng.randrange(8, 16)
-    kernels = ["_layer_norm_fwd_fused", "matmul_kernel", "_attn_fwd", "matmul_kernel", "_layer_norm_fwd_fused", "swiglu_fwd", "matmul_kernel"]
+    kernels = [
+        "_layer_norm_fwd_fused",
+        "matmul_kernel",
+        "_attn_fwd",
+        "matmul_kernel",
+        "_layer_norm_fwd_fused",
+        "swiglu_fwd",
+        "matmul_kernel",
+    ]
     block = [K("", "", name, rng.uniform(10, 80)) for name in kernels]
     for step in range(runs):
         with s.t.mark(step=step), s.user("forward"):
@@ -642,7 +694,9 @@ def cuda_only(rng: Random) -> Program:
             elif kind == "V-cycle":
                 for level in [*range(4), *range(3, -1, -1)]:
                     for _ in range(2):
-                        s.t.launch("smooth_kernel<8>(level_type, int, double, double)", 80 / 2**level, grid=512 >> level)
+                        s.t.launch(
+                            "smooth_kernel<8>(level_type, int, double, double)", 80 / 2**level, grid=512 >> level
+                        )
                     s.t.launch("residual_kernel(level_type, int, int)", 40 / 2**level, grid=512 >> level)
                     s.t.launch("restriction_kernel(level_type)", 10, grid=256 >> level)
                 s.t.launch("norm_kernel(level_type, double*)", 12)
@@ -663,6 +717,7 @@ def schedule(rng: Random) -> Program:
     s = Scene(rng, "ops", "modules+ops", "none", kineto=True)
     steps, count = rng.randrange(3, 7), rng.randrange(4, 10)
     block, autograd, first = conv_block(rng, 60), s.m.thread(9), rng.randrange(1, 8)
+    s.numbers_operators = s.dialect == "ops"
     for step in range(steps):
         with s.t.range(f"ProfilerStep#{first + step}"), s.t.mark(step=step):
             with s.t.range("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"):
@@ -680,7 +735,7 @@ def schedule(rng: Random) -> Program:
                 s.run([K("", "aten::_foreach_add_", ADAM, 20)] * 5)
             if rng.random() < 0.5:
                 s.t.item()
-    return s.program("profiler schedule", ["step"], TRAINED)
+    return s.program("profiler schedule", ["step"], [*TRAINED, "operator"] if s.numbers_operators else TRAINED)
 
 
 def one_forward(rng: Random) -> Program:
@@ -752,7 +807,10 @@ def recommender(rng: Random) -> Program:
                 for _ in range(4):
                     s.t.copy(1 << 20, pageable=False, stream=copier)
             with s.t.mark(step=NOT_JUDGED), s.user("## start_sparse_data_dist ##"):
-                s.run([K("", "fbgemm::permute", "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, int, long>", 12)], stream=21)
+                s.run(
+                    [K("", "fbgemm::permute", "void fbgemm_gpu::permute_2D_sparse_data_kernel<false, int, long>", 12)],
+                    stream=21,
+                )
                 s.run([K("", "c10d::alltoall_", exchange, 60)], stream=22)
             with s.user("## forward ##"):
                 s.run([K("", "fbgemm::lookup", table, 200)])
@@ -782,10 +840,17 @@ def detector(rng: Random) -> Program:
                     s.run(block)
                 s.run([K("", "aten::cat", CAT, 9), K("", "aten::sigmoid", EW.format("sigmoid", "Sigmoid"), 4)])
             with s.user("nms"):
-                s.run([K("", "aten::max", REDUCE, 6), K("", "aten::nonzero", "void cub::DeviceSelectSweepKernel<int>", 4)])
+                s.run(
+                    [K("", "aten::max", REDUCE, 6), K("", "aten::nonzero", "void cub::DeviceSelectSweepKernel<int>", 4)]
+                )
                 s.t.item()
                 for _ in range(rng.randrange(1, 8)):
-                    s.run([K("", "aten::index", EMBED, 2), K("", "aten::sort", "void cub::DeviceRadixSortOnesweepKernel<float>", 6)])
+                    s.run(
+                        [
+                            K("", "aten::index", EMBED, 2),
+                            K("", "aten::sort", "void cub::DeviceRadixSortOnesweepKernel<float>", 6),
+                        ]
+                    )
                 s.run([K("", "torchvision::nms", "void nms_kernel_impl<float>(int, double, float const*)", 9)])
                 s.t.copy(1_024, "DtoH")
         s.t.host(rng.uniform(1_000, 6_000))
@@ -810,7 +875,13 @@ def graph_network(rng: Random) -> Program:
             with s.user("forward"):
                 s.run(conv * 3 + [K("", "aten::log_softmax", LOSS, 4)])
             with s.user("backward"):
-                s.run([K("", "LogSoftmaxBackward0", LOSS_BACK, 4), *backward(conv * 3), K("", "IndexSelectBackward", scatter, 15)])
+                s.run(
+                    [
+                        K("", "LogSoftmaxBackward0", LOSS_BACK, 4),
+                        *backward(conv * 3),
+                        K("", "IndexSelectBackward", scatter, 15),
+                    ]
+                )
             s.optimise(2)
             if rng.random() < 0.3:
                 s.t.item()
@@ -829,7 +900,10 @@ def generate(rng: Random) -> Program:
         with s.t.mark(step=call), s.user("generate"):
             s.t.copy(2_048)
             for step in range(rng.randrange(6, 14)):
-                with s.t.mark(call=number), s.module("nn.Module: MistralForCausalLM_0" if s.kineto else "MistralForCausalLM"):
+                with (
+                    s.t.mark(call=number),
+                    s.module("nn.Module: MistralForCausalLM_0" if s.kineto else "MistralForCausalLM"),
+                ):
                     s.run([K("", "aten::embedding", EMBED, 3)])
                     s.blocks(token if step else prompt, count, "model.layers", "MistralDecoderLayer")
                     s.run([*prompt[:6], K("", "aten::linear", gemm(Random(4)), 60)])
@@ -871,7 +945,10 @@ def compiled(rng: Random) -> Program:
                K("", "aten::mm", gemm(rng), 40), K("", "", "triton_red_fused__to_copy_add_mean_mul_pow_rsqrt_2", 7),
                K("", "aten::mm", gemm(rng), 90), K("", "", "triton_poi_fused_mul_silu_3", 6), K("", "aten::mm", gemm(rng), 90)]  # fmt: skip
     for step in range(steps):
-        with s.t.mark(step=step), s.t.range(f"ProfilerStep#{step + 3}") if s.kineto and s.says("user") else s.user("step"):
+        with (
+            s.t.mark(step=step),
+            s.t.range(f"ProfilerStep#{step + 3}") if s.kineto and s.says("user") else s.user("step"),
+        ):
             with s.t.range("Torch-Compiled Region: 0/0") if s.says("ops") else nullcontext(), s.op("CompiledFunction"):
                 groups = s.blocks(forward, count, "", "")
             s.run([K("", "", "triton_red_fused__log_softmax_nll_loss_forward_9", 40)])
@@ -892,7 +969,11 @@ def chores(rng: Random) -> Program:
     for stage in range(rng.randrange(6, 12)):
         with s.user(f"{rng.choice(('read', 'join', 'sort', 'filter', 'merge', 'write'))} table {chr(97 + stage)}"):
             for _ in range(rng.randrange(3, 18)):
-                s.t.launch(rng.choice(names).format(f"{stage}{rng.randrange(99)}"), rng.uniform(10, 400), grid=rng.randrange(1, 4_000))
+                s.t.launch(
+                    rng.choice(names).format(f"{stage}{rng.randrange(99)}"),
+                    rng.uniform(10, 400),
+                    grid=rng.randrange(1, 4_000),
+                )
                 s.t.host(rng.uniform(5, 200))
                 if rng.random() < 0.2:
                     s.t.item()
@@ -905,7 +986,15 @@ FAMILIES: list[Callable[[Random], Program]] = [
     megatron, jax, tensorrt, reinforcement, onnx, speech, benchmark, autotuned, cuda_only, schedule, one_forward,
     kernels_only, checkpointed, recommender, detector, graph_network, generate, mamba, compiled, chores,
 ]  # fmt: skip
-CUT = {vllm, megatron, jax, trainer, generate, tensorrt, checkpointed}  # some of these recordings start late or end early
+CUT = {
+    vllm,
+    megatron,
+    jax,
+    trainer,
+    generate,
+    tensorrt,
+    checkpointed,
+}  # some of these recordings start late or end early
 
 
 def draw(seed: int) -> Program:

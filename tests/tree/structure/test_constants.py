@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from functools import cache
 
+import numpy as np
 import pytest
+from builders import ExportBuilder
 from generators.programs import draw
 from structure_score import score
 
 from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
+from xsp_post.model.levels import Level
 from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.structure.fold import find_loops
 
 BELOW = {
     "fewest_launches": (10, 3107), "fewest_parts": (2, 3107), "alike_ratio": (0.5625, 3107), "near_ratio": (0.0, 21),
@@ -43,3 +48,86 @@ def test_there_are_fifteen_at_most():
     assert len(fields(DEFAULTS)) <= 15
     assert set(BELOW) | set(ABOVE) <= {one.name for one in fields(DEFAULTS)}
     assert DEFAULTS.uneven_ratio == 0.1
+
+
+# ---------------------------------------------------------------- programs stated by hand
+
+CONVOLUTION = "sm80_xmma_fprop_implicit_gemm_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128x16_stage3"
+KERNELS = {
+    "aten::conv2d": CONVOLUTION,
+    "aten::batch_norm": "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float>(float)",
+}
+
+
+def ranges(rows):
+    """An export of ranges one after another: text, kernels in it, pause of the host before it (µs), ranges in it."""
+    builder, at = ExportBuilder(), 1_000_000
+
+    def put(rows):
+        nonlocal at
+        for text, kernels, pause, inner in rows:
+            at += pause * 1_000
+            builder.range(text, at, at)
+            row = builder.rows["NVTX_EVENTS"][-1]
+            put(inner)
+            for number in range(kernels):
+                name = KERNELS.get(text, f"k{number}")
+                builder.kernel(name, launch=(at + 100, at + 2_100), run=(at + 3_000, at + 12_000))
+                at += 15_000
+            row["end"] = at
+            at += 100
+
+    put(rows)
+    return builder
+
+
+def stages(pause):
+    return [
+        (text, 8, pause if text == "backbone" else 10, []) for _ in range(6) for text in ("reader", "backbone", "head")
+    ]
+
+
+TOKENS = [("run", 2, 50, [(f"token_{4 * r + k}_processing", 8, 2, []) for k in range(4)]) for r in range(3)]
+SCANS = [("scan", 12, 50, [(f"token_{k}_processing", 14, 2, [])]) for k in range(12)]
+LAYERS = [("aten::conv2d", 1, 1, []), ("aten::batch_norm", 1, 1, []), ("aten::add", 1, 1, [])]
+STEPS = [(f"step {k}", 0, 50, LAYERS * 8) for k in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "change", "usual", "other"),
+    [
+        (TOKENS, {"prior_of_model": 0.3}, "`token_*_processing` ×12", "`run` ×3"),
+        (SCANS, {"prior_of_place": 0.2}, "`scan` ×12", "`token_*_processing` ×12"),
+        (stages(40), {"clear_pause": 5.0}, "`backbone … reader` ×6", "`reader … head` ×6"),
+        (stages(25), {"clear_pause": 2.0}, "`reader … head` ×6", "`backbone … reader` ×6"),
+        (stages(40), {"fewest_turns": 8}, "`backbone … reader` ×6", "(period of the launch sequence)"),
+    ],
+)  # fmt: skip
+def test_another_value_takes_other_ranges(tmp_path, rows, change, usual, other):
+    trace = load(ranges(rows).write(tmp_path / "a.sqlite")).trace
+    said = [build_tree(trace, constants=one).execution_evidence for one in (DEFAULTS, replace(DEFAULTS, **change))]
+    assert usual in said[0].split(";")[0] and other in said[1].split(";")[0]
+
+
+def test_where_convolutions_hold_more_of_the_time_they_are_the_layers(tmp_path):
+    trace = load(ranges(STEPS).write(tmp_path / "a.sqlite")).trace
+    usual, other = (
+        build_tree(trace, constants=one) for one in (DEFAULTS, replace(DEFAULTS, convolution_ratio=0.95))
+    )  # fmt: skip
+    names = [
+        tree.names.folded_names[tree.nodes["folded_id"][tree.nodes["level"] == int(Level.LAYER)]]
+        for tree in (usual, other)
+    ]
+    assert "aten::conv2d" in names[0] and "aten::conv2d" not in names[1]
+
+
+def test_a_repetition_that_tells_few_bits_is_chance():
+    thrown = np.array([5, 3, 4, 4, 1, 2, 4, 1, 1, 1, 2, 4, 1, 0, 5, 1])  # a die; 4 1 2 … 1 2 4 1 by chance
+    assert not len(find_loops(thrown, DEFAULTS)) and len(find_loops(thrown, replace(DEFAULTS, spare_bits=2.0)))
+
+
+def test_a_turn_that_lost_launches_is_of_its_loop():
+    turn = np.arange(100)
+    symbols = np.concatenate([turn, turn, turn, np.delete(turn, [20, 31, 42]), turn, turn])
+    assert find_loops(symbols, DEFAULTS).count.tolist() == [6]
+    assert find_loops(symbols, replace(DEFAULTS, drift_ratio=0.0)).count.tolist() == [3, 2]
