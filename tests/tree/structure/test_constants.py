@@ -25,7 +25,7 @@ BELOW = {
 ABOVE = {
     "fewest_launches": (400, 0), "fewest_parts": (8, 3101), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3101),
     "near_ratio": (0.6, 0), "most_ratio": (0.665, 3102), "holds_ratio": (1.0, 3101), "large_ratio": (0.95, 6),
-    "prior_of_model": (1.064, 3115), "prior_of_place": (3.0, 8), "slow_start": (50.0, 13),
+    "prior_of_model": (1.064, 3115), "slow_start": (50.0, 13),
     "drift_ratio": (0.1, 3107),
 }  # fmt: skip
 SIDES = [(name, *side) for sides in (BELOW, ABOVE) for name, side in sides.items()]
@@ -97,6 +97,7 @@ STEPS = [(f"step {k}", 0, 50, LAYERS * 8) for k in range(4)]
     ("rows", "change", "usual", "other"),
     [
         (TOKENS, {"prior_of_model": 0.3}, "`token_*_processing` ×12", "`run` ×3"),
+        (TOKENS, {"prior_of_place": 1.0}, "`token_*_processing` ×12", "`run` ×3"),
         (SCANS, {"prior_of_place": 0.2}, "`scan` ×12", "`token_*_processing` ×12"),
         (stages(40), {"clear_pause": 5.0}, "`backbone … reader` ×6", "`reader … head` ×6"),
         (stages(25), {"clear_pause": 2.0}, "`reader … head` ×6", "`backbone … reader` ×6"),
