@@ -93,6 +93,19 @@ def test_without_executions_the_middle_of_a_large_recording_is_replayed(tmp_path
     assert run_experiment(identity).device.limits == (HOST,)
 
 
+@pytest.mark.parametrize(
+    "work", [[Op("copy", 4_000)], [Op("copy", 4_000), Op("copy", 4_000), Op("copy", 4_000), SHORT]]
+)
+@pytest.mark.parametrize("is_one", [False, True])
+def test_copies_count_as_kernels_do(tmp_path, monkeypatch, work, is_one):
+    steps = 2 if is_one else 40
+    run_steps((work * 20)[:20] * (40 // steps), steps, tmp_path / "r.sqlite")
+    monkeypatch.setattr(recording, "MOST_OPERATIONS", 300)
+    monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
+    graph = identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0).graph
+    assert 60 <= len(graph.recording.operations) <= 400  # of 800
+
+
 def test_parts_of_the_kernels_save_what_they_take(tmp_path):
     step = [Op("kernel", 60_000, "ampere_sgemm_128x64_tn"), Op("kernel", 20_000, "softmax_warp_forward")] * 10
     found = experiment([*step, Op("sync")], tmp_path)

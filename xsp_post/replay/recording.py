@@ -153,12 +153,15 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
     """First and last ns of the launches that are replayed of a large capture; None: all of it. They are those of the
     median execution and of as many before and after it as `PART_OPERATIONS` hold, else those in the middle."""
     captures = results.frame("captures", ["capture_id", *COUNTS])
-    count = int(captures.loc[captures["capture_id"] == capture_id, COUNTS].to_numpy().sum())
+    counts = captures.loc[captures["capture_id"] == capture_id, COUNTS]
+    count, kernel_count = int(counts.to_numpy().sum()), int(counts["kernel_count"].sum())
     if count <= MOST_OPERATIONS:
         return None
     chosen, _ = main_executions(iterations)
     chosen = chosen[chosen["process_id"] == chosen["process_id"].min()]
-    each = float(chosen["kernel_count"].median()) if len(chosen) else np.inf
+    each = np.inf
+    if len(chosen):  # its share of all operations, as far as kernels say
+        each = float(chosen["kernel_count"].median()) * count / kernel_count if kernel_count else count / len(chosen)
     if each <= MOST_OPERATIONS:
         middle = int((chosen["latency_ns"] - chosen["latency_ns"].median()).abs().to_numpy().argmin())
         many = int(np.clip(PART_OPERATIONS // max(each, 1), 1, len(chosen)))
@@ -166,8 +169,8 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
         last = first + many - 1
         end = chosen["start_ns"].iloc[last + 1] - 1 if last + 1 < len(chosen) else chosen["end_ns"].iloc[last]
         return int(chosen["start_ns"].iloc[first]), int(end)
-    kernels = results.frame("kernels", ["capture_id", "start_ns"])
-    starts = np.sort(kernels["start_ns"].to_numpy()[kernels["capture_id"].to_numpy() == capture_id])
+    work = results.frame("kernels" if kernel_count else "memory_operations", ["capture_id", "start_ns"])
+    starts = np.sort(work["start_ns"].to_numpy()[work["capture_id"].to_numpy() == capture_id])
     low = max((len(starts) - PART_OPERATIONS) // 2, 0)
     return (int(starts[low]), int(starts[low : low + PART_OPERATIONS][-1])) if len(starts) else None
 
