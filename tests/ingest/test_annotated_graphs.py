@@ -18,6 +18,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
 from xsp_post.model.trace import COPY_DIRECTIONS
 from xsp_post.pipeline import analyze
+from xsp_post.reports.terminal import _cells
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import cause_text
 from xsp_post.reports.why import why
@@ -82,6 +83,10 @@ def test_edges_of_a_graph_are_read_and_order_the_replay(tmp_path, form):
     stream = ordered(analysis).drop_duplicates("graph_node_id").set_index("graph_node_id")["stream_id"]
     crossing = {(one, other) for one, other in run.edges if stream[one] != stream[other]}
     assert set(zip(orders["from_id"], orders["to_id"])) == crossing
+    name = ordered(analysis).drop_duplicates("graph_node_id").set_index("graph_node_id")["name"].astype(str)
+    assert orders["from_name"].astype(str).tolist() == name[orders["from_id"]].tolist()
+    assert orders["to_name"].astype(str).tolist() == name[orders["to_id"]].tolist()
+    assert _cells(orders["from_id"].astype(float), None)[0] == str(int(orders["from_id"].iloc[0]))
     assert len(orders) % len(crossing) == 0 or len(orders) > len(crossing)
     assert analysis.frame("replays")["error_ratio"].iloc[0] < 0.02
 

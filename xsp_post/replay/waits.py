@@ -16,7 +16,8 @@ from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, E
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
-COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns")
+COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns",
+           "from_name", "to_name")  # fmt: skip
 # cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
 _PATTERNS = (
     (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Device|Thread)Synchronize|^(?:cu|hip)CtxSynchronize")),
@@ -134,7 +135,7 @@ def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
 def _graph_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     """Which kernels of a replay waited for one of another stream, by the edges of its graph."""
     activities = trace.activities
-    nodes = activities[["process_index", "graph_node_id", "stream_id"]].assign(launch=launch_id)
+    nodes = activities[["process_index", "graph_node_id", "stream_id", "short_name_id"]].assign(launch=launch_id)
     nodes = nodes[(activities["kind"] == ActivityKind.KERNEL) & (launch_id >= 0) & (nodes["graph_node_id"] != 0)]
     pairs = nodes.merge(trace.graph_edges, left_on=["process_index", "graph_node_id"],
                         right_on=["process_index", "from_node_id"])  # fmt: skip
@@ -143,7 +144,12 @@ def _graph_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     pairs = pairs[pairs["stream_id"] != pairs["stream_id_after"]]
     names = ("from_node_id", "to_node_id", "stream_id_after", "launch", "process_index")
     before, after, stream, call, process = (pairs[name].to_numpy(np.int64) for name in names)
-    return _orders(trace, GRAPH_ORDER, before.astype(float), after.astype(float), stream, call, process)
+    orders = _orders(trace, GRAPH_ORDER, before.astype(float), after.astype(float), stream, call, process)
+    if len(pairs):
+        orders["from_name"], orders["to_name"] = (
+            trace.strings[pairs[name].to_numpy()] for name in ("short_name_id", "short_name_id_after")
+        )
+    return orders
 
 
 def _orders(
@@ -231,7 +237,7 @@ class _Launched:
 def _frame(trace: Trace, columns: dict[str, Any], process: np.ndarray, thread: np.ndarray) -> pd.DataFrame:
     columns["process_id"] = trace.processes["process_id"].to_numpy()[process]
     columns["thread_id"] = trace.threads["thread_id"].to_numpy()[thread]
-    return pd.DataFrame({name: columns[name] for name in COLUMNS})
+    return pd.DataFrame({name: columns.get(name, "") for name in COLUMNS})
 
 
 def _neighbour(group: np.ndarray, at: np.ndarray, asked_group: np.ndarray, asked: np.ndarray, step: int) -> np.ndarray:

@@ -396,6 +396,8 @@ def _cells(values: pd.Series, formatter: Callable[[Any], str] | None) -> list[st
     if formatter is not None:
         return [formatter(value) for value in values]
     unknown = UNKNOWN if pd.api.types.is_numeric_dtype(values.dtype) else ""
+    if values.dtype.kind == "f" and str(values.name).endswith("_id"):  # numbers of which some are unknown
+        values = values.astype("Int64")
     return [unknown if pd.isna(value) else shown(str(value), 400) for value in values]
 
 
