@@ -12,6 +12,7 @@ from random import Random
 
 import generators.planted as planted
 import generators.visitors_planted as visitors
+from generators.edited_programs import draw
 from generators.machine import write
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
@@ -244,6 +245,25 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
                  for side, made in zip("ab", (world, cured), strict=True)]  # fmt: skip
         yield Pair(f"planted: {other.name}", *paths, frozenset(other.advice), frozenset(other.limits),
                    "faster" if gain > CLEAR else "", gain)  # fmt: skip
+
+
+# -- pairs of programs that people edited ------------------------------------------------------------
+
+
+def edited_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Programs of a fourth author before and after an edit that people make, each edit in turn."""
+    for seed in seeds:
+        row, base, is_kineto = draw(seed, edited=False)
+        other = draw(seed, edited=True)[1]
+        gain = min(
+            1 - after / before / row.samples for before, after in zip(base.times_ns(), other.times_ns(), strict=True)
+        )
+        paths = [
+            world.write(folder / f"edited{seed}{side}", is_kineto)
+            for side, world in zip("ab", (base, other), strict=True)
+        ]
+        yield Pair(f"edited: {row.name}", *paths, frozenset(row.remedies.split()), frozenset(row.limits.split()),
+                   "faster" if gain > CLEAR and (is_kineto or row.samples == 1) else "", gain)  # fmt: skip
 
 
 # -- the record --------------------------------------------------------------------------------------

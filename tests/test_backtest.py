@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from backtest import FAMILIES, FIRST, RECORD, Pair, by_source, judge, kept, simulated_pairs
+from backtest import FAMILIES, FIRST, RECORD, Pair, by_source, edited_pairs, judge, kept, simulated_pairs
+from generators.edited_programs import EDITS
 from generators.machine import write
 from generators.visitors_planted import Change, period_ns, run
 
@@ -27,6 +28,16 @@ def test_every_family_makes_pairs_that_gain(tmp_path):
     pairs = list(simulated_pairs(range(len(FAMILIES)), tmp_path))
     assert len({pair.name for pair in pairs}) == len(FAMILIES)
     assert all(pair.gain > 0.1 and pair.base.exists() and pair.other.exists() for pair in pairs)
+
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("seed", range(2 * len(EDITS)))
+def test_an_edit_is_advised_bounded_and_compared(seed, tmp_path):
+    """Twenty edits that people make, as traces of PyTorch and as nsys exports."""
+    (pair,) = edited_pairs([seed], tmp_path)
+    said = judge(pair)
+    assert 0 < said.place <= FIRST, said
+    assert False not in (said.bound_holds, said.is_word_right, said.is_limit_right), said
 
 
 def test_the_record_of_recorded_pairs_is_that_of_the_documentation():

@@ -247,6 +247,24 @@ def test_layers_and_kernels_that_appear_vanish_or_change():
     assert comparison.frame("compare_models").set_index("quantity").loc["kernel_count", "change"] in ("less", "equal")
 
 
+def test_a_helper_is_not_compared_with_the_kernel_that_does_the_work():
+    """The library prepares with a short kernel of the same family, and then takes another way without it."""
+
+    def of(seed: int, *kernels: tuple[str, int]) -> Analysis:
+        made = run(seed, kernels={3: [name for name, _ in kernels]})
+        rows, times = made.frame("kernels"), dict(kernels)
+        rows["duration_ns"] = rows["name"].map(times).fillna(rows["duration_ns"]).astype("int64")
+        return Analysis({name: rows if name == "kernels" else made.frame(name) for name in made.tables()})
+
+    helped = of(1, ("gemm_offsets", 1_000), ("gemm_main", 900_000))
+    kernels = compare(helped, of(2, ("gemm_alone", 800_000))).frame("compare_kernels").set_index("name")
+    assert kernels.loc["gemm_main", ["change", "other_name"]].tolist() == ["changed kernel", "gemm_alone"]
+    assert kernels.loc["gemm_offsets", "change"] == "vanished"
+    # and where times are too far apart, the kernels do not do the same work
+    kernels = compare(of(1, ("gemm_a", 1_000)), of(2, ("gemm_b", 900_000))).frame("compare_kernels").set_index("name")
+    assert kernels.loc[["gemm_a", "gemm_b"], "change"].tolist() == ["vanished", "appeared"]
+
+
 def test_layer_of_another_class_at_the_same_place_is_the_same_layer():
     comparison = compare(run(1), run(2, paths={4: "layers.4:FusedLinear"}, slow={4: 3.0}))
     layers = comparison.frame("compare_layers")

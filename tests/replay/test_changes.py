@@ -29,6 +29,7 @@ SET = int(ActivityKind.MEMSET)
         ("layer:a=roof", "layer", None, None, "roof"), ("kernel:a=roof", "kernel", None, None, "roof"),
         ("attention=fused", "attention", None, None, "fused"), ("copy=overlap", "copy", None, None, "overlap"),
         ("launch=graph", "launch", None, None, "graph"), ("sync=none", "sync", None, None, "none"),
+        ("host:^load$=none", "host", None, None, "none"),
     ],
 )  # fmt: skip
 def test_changes_are_read(text, subject, factor, added_ns, word):
@@ -40,7 +41,7 @@ def test_changes_are_read(text, subject, factor, added_ns, word):
 @pytest.mark.parametrize(
     "text",
     ["", "gpu=2x", "kernel=2x", "layer=2x", "copy", "copy=2", "copy=+2", "copy=none", "sync=overlap", "host=roof",
-     "batch=+1ms", "kernel:a=fused", "launch=-x", f"copy={'9' * 400}x"],
+     "host=none", "batch=+1ms", "kernel:a=fused", "launch=-x", f"copy={'9' * 400}x"],
 )  # fmt: skip
 def test_what_is_no_change_is_refused(text):
     with pytest.raises(UsageError):
@@ -222,6 +223,16 @@ def test_host_code_between_calls():
     assert amounts.before_ns.tolist() == [0, 180, 160, 140, 120] and effect.call_count == 4
     with pytest.raises(UsageError):  # no call lies in it
         changed("host:empty=2x", CALLS, WORK, WAITED)
+
+
+def test_what_is_inside_a_range_is_done_elsewhere():
+    """ "load" holds the calls at 100, 200 and 300: what they launch and wait for goes with them."""
+    amounts, effect = changed("host:load=none", CALLS, WORK, WAITED)
+    assert amounts.before_ns.tolist() == [0, 85, 0, 0, 60] and effect.call_count == 3
+    assert amounts.own_ns[1:4].tolist() == [0, 0, 0] and amounts.own_ns[[0, 4]].min() > 0 and not amounts.waits.any()
+    assert amounts.duration_ns.tolist() == [100, 0, 0, 0, 20]
+    with pytest.raises(UsageError):
+        changed("host:empty=none", CALLS, WORK, WAITED)
 
 
 def test_attention_is_fused_into_the_time_of_its_products():

@@ -62,6 +62,20 @@ def test_a_late_launch_is_skew_and_late_work_is_waiting():
     assert late_work.iloc[0]["launch_skew_ns"] == 0
 
 
+@pytest.mark.parametrize(("lag", "is_met"), [(0, True), (400_000, False)])
+def test_transfers_that_end_together_on_all_ranks_are_an_exchange_of_all(lag, is_met):
+    """Rank 1 of three comes late to all of them; with a lag they are the stages of a pipeline."""
+    parts = []
+    for rank in range(3):
+        ends = [1_000_000 * k + 500_000 + lag * rank for k in range(5)]
+        rows = [("ncclDevKernel_SendRecv", 0, end - (30_000 if rank == 1 else 200_000), end) for end in ends]
+        parts.append(collectives_frame(kernels_of(rank, rows)).assign(capture_id=0))
+    frame = across_ranks(pd.concat(parts, ignore_index=True))
+    assert (frame["meeting_index"] >= 0).tolist() == [is_met] * 15
+    last = frame.groupby("process_id")["is_last"].sum().tolist()
+    assert last == ([0, 5, 0] if is_met else [0, 0, 0])
+
+
 def test_a_program_without_communication_has_an_empty_table():
     none = collectives_frame(kernels_of(100, [("ampere_sgemm_128x64_tn", 0, 1_000, 2_000)])).assign(capture_id=0)
     frame = across_ranks(none)

@@ -38,6 +38,8 @@ from xsp_post.names.families import families
 
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
+# Times of two kernels that do the same work, one of them instead of the other, lie no further apart.
+_MOST_APART = 10.0
 # How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
 _SHARES = {"models": 0.5, "layers": 0.25, "kernels": 0.25}
 _LAYER = ["pair_index", "layer_path", "call_index"]
@@ -248,13 +250,17 @@ def _where_layers_match(samples: pd.DataFrame, layers: pd.DataFrame) -> pd.DataF
 
 
 def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> pd.DataFrame:
-    """Within a layer, the k-th kernel that vanished and the k-th that appeared are one that changed its name."""
-    inside = table["layer_path"] != ""
-    gone, new = (table[inside & table[name].isna()].sort_values([*_LAYER, "first"]) for name in ("other", "base"))
+    """Within a layer, the k-th kernel that vanished and the k-th that appeared are one that changed its name. Helpers
+    beside a kernel of their role, and times that are too far apart, are not the same work."""
+    inside, sides = table["layer_path"] != "", []
     role = [*_LAYER, "role"]  # attention for attention
-    gone, new = (rows.assign(role=families(rows["name"].astype(object))) for rows in (gone, new))
-    gone, new = (rows.assign(order=rows.groupby(role).cumcount())[[*role, "order", "name"]] for rows in (gone, new))
-    pairs = gone.merge(new, on=[*role, "order"], suffixes=("", "_new"), validate="one_to_one")
+    for absent, time in (("other", "base"), ("base", "other")):
+        rows = table[inside & table[absent].isna()].sort_values([*_LAYER, "first"])
+        rows = rows.assign(role=families(rows["name"].astype(object)), time=rows[time])
+        rows = rows[rows["time"] * _MOST_APART >= rows.groupby(role)["time"].transform("max")]
+        sides.append(rows.assign(order=rows.groupby(role).cumcount())[[*role, "order", "name", "time"]])
+    pairs = sides[BASE].merge(sides[OTHER], on=[*role, "order"], suffixes=("", "_new"), validate="one_to_one")
+    pairs = pairs[(pairs["time"] / pairs["time_new"]).between(1 / _MOST_APART, _MOST_APART)]
     if pairs.empty:
         return table
     # the other side's samples are taken for those of the name they replace, and tested like any pair

@@ -105,6 +105,7 @@ def _size_ratio(sides: list[Side]) -> float:
         keys = ["operator", "like", "call_count"]
         rows.append(frame.assign(place=frame.groupby(keys).cumcount()))
     both = rows[0].merge(rows[1], on=[*keys, "place"])
+    both = both[both["like"].str.contains("#", regex=False)]  # without sizes an operator says nothing
     texts = [" ".join(both[f"sizes_{which}"].astype(str)) for which in "xy"]
     base, other = (np.array(re.findall(r"\d+", text), np.float64) for text in texts)
     factors, counts = np.unique((other / np.maximum(base, 1))[base != other], return_counts=True)

@@ -22,7 +22,7 @@ from xsp_post.replay.graph import Amounts, Graph
 
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
 WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
-         "sync": ("none",)}  # fmt: skip
+         "sync": ("none",), "host": ("none",)}  # fmt: skip
 EXAMPLE = (
     "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, sync=none, comm=0.8x, "
     "host=0.5x"
@@ -70,7 +70,7 @@ def parse_change(text: str) -> Change:
     pattern = None
     if match["pattern"]:
         pattern = UserPattern(match["pattern"], f"--change {subject}:")
-    if subject in ("kernel", "layer") and pattern is None:
+    if (subject in ("kernel", "layer") or (subject, value) == ("host", "none")) and pattern is None:
         raise _bad(text, f"needs a pattern: {subject}:REGEX={value}")
     if (factor := _FACTOR.match(value)) is not None:
         number = float(factor[1])
@@ -316,17 +316,19 @@ def _host(
     change: Change, graph: Graph, amounts: Amounts, executions: Executions, results: Results, capture_id: int,
     effect: Effect,
 ) -> None:  # fmt: skip
-    """Host time between the calls: of the executions, or inside the ranges that a pattern names."""
+    """Host time between the calls: of the executions, or inside the ranges that a pattern names. ``none``: nothing of
+    what is inside them is done, on the device neither."""
     calls, process = graph.recording.calls, graph.recording.calls.process
+    factor = 0.0 if change.word == "none" else change.factor
     if change.pattern is not None:
         spans = _ranges(change.pattern, graph, results, capture_id)
     else:
         spans = _execution_spans(graph, executions)
-        if change.factor is not None:  # with what lies between two executions of a process
+        if factor is not None:  # with what lies between two executions of a process
             hull = pd.DataFrame(spans).groupby(0, as_index=False).agg({1: "min", 2: "max"})
             spans = hull.to_numpy(np.int64)
     first = np.full(len(spans), -1, np.int64)
-    part = np.zeros(len(calls), np.int64)
+    part, is_inside = np.zeros(len(calls), np.int64), np.zeros(len(calls), bool)
     for number in range(len(graph.recording.processes)):
         mine, asked = np.flatnonzero(process == number), np.flatnonzero(spans[:, 0] == number)
         if not len(mine) or not len(asked):
@@ -335,19 +337,28 @@ def _host(
         first[asked] = np.where(low < len(mine), mine[np.minimum(low, len(mine) - 1)], -1)
         began = calls.start_ns[mine] - amounts.before_ns[mine]
         begin, end = spans[asked, 1], spans[asked, 2]
-        part[mine] = covered_before(begin, end, calls.start_ns[mine]) - covered_before(begin, end, began)
+        covered = covered_before(begin, end, calls.start_ns[mine])
+        part[mine] = covered - covered_before(begin, end, began)
+        is_inside[mine] = covered_before(begin, end, calls.start_ns[mine] + 1) > covered
     inside = np.flatnonzero(first >= 0)
     inside = inside[calls.start_ns[first[inside]] < spans[inside, 2]]
-    effect.call_count = int((part > 0).sum()) if change.factor is not None else len(inside)
-    if change.factor is not None:
-        amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (change.factor - 1)).astype(np.int64)
+    effect.call_count = int((part > 0).sum()) if factor is not None else len(inside)
+    if change.word == "none":
+        amounts.own_ns[is_inside] = amounts.after_ns[is_inside] = 0
+        amounts.waits[is_inside] = False
+        call = graph.recording.operations.call
+        amounts.duration_ns[(call >= 0) & is_inside[call]] = 0
+        effect.call_count, effect.assumption = int(is_inside.sum()), "what is inside these ranges is done elsewhere"
+    if factor is not None:
+        amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (factor - 1)).astype(np.int64)
         if change.pattern is None:  # what lies before the first call and after the last one
-            executions.lead_ns[:] = np.rint(executions.lead_ns * change.factor)
-            executions.tail_ns[:] = np.rint(executions.tail_ns * change.factor)
-            executions.since_ns[:] = np.rint(executions.since_ns * change.factor)
+            for edge in (executions.lead_ns, executions.tail_ns, executions.since_ns):
+                edge[:] = np.rint(edge * factor)
             early = executions.begin_ns < 0  # before anything that was recorded
-            executions.begin_ns[early] *= change.factor
-        effect.assumption = "the time the host spends between its calls changes, that in the calls does not"
+            executions.begin_ns[early] *= factor
+        effect.assumption = (
+            effect.assumption or "the time the host spends between its calls changes, that in the calls does not"
+        )
     else:
         np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)
         np.maximum(amounts.before_ns, 0, out=amounts.before_ns)

@@ -32,6 +32,7 @@ _FACTORS = (
 POINT_TO_POINT = ("send", "recv", "send_recv")
 _RANK = ["capture_id", "process_id", "device_id"]
 _OF_MEETINGS = ("transfer_ns", "launch_skew_ns", "waiting_ns", "rank_count", "meeting_index", "late_ns", "is_last")
+_TOGETHER_RATIO, _LEAST_TOGETHER_RATIO = 0.1, 0.9  # of the longest: ends lie so close; of the exchanges
 _LEAST_MATCHED = 3  # collectives that a clock offset is taken from
 
 
@@ -148,7 +149,9 @@ def _match(
     if count < 2:
         return
     names = frame["name"].astype(object).str.cat(frame["kind"].astype(object).replace(POINT_TO_POINT, "send_recv"), " ")
-    meetings = meetings_of(names, place, count)
+    is_one_clock = frame["capture_id"].nunique() == 1
+    times = frame[["start_ns", "end_ns"]].to_numpy(np.int64) if is_one_clock else None
+    meetings = meetings_of(names, place, count, times)
     if not len(meetings):
         return
     capture = frame["capture_id"].to_numpy()[meetings[0]]
@@ -191,19 +194,26 @@ def median_of_others(values: np.ndarray) -> np.ndarray:
     return (low + high) / 2
 
 
-def meetings_of(names: pd.Series, rank: np.ndarray, count: int) -> np.ndarray:
+def meetings_of(names: pd.Series, rank: np.ndarray, count: int, times: np.ndarray | None) -> np.ndarray:
     """Positions of the collectives that all ``count`` ranks took part in, shape (meetings, ranks): the k-th of a name
     on one is the k-th on the others, where all have equally many. ``names``: normalised, of each rank in its order.
-    Of more than two ranks, point-to-point transfers join two only, and are left out."""
+    Of more than two ranks, point-to-point transfers join two only, and are left out; where ``times`` (start and end on
+    one clock, ns) show that they end together on all ranks, they are an exchange of all with all."""
     names = names.astype(object).reset_index(drop=True)
     kinds = {name: collective_kind(str(name)) for name in names.unique()}
-    usable = names.map(kinds).ne("send_recv").to_numpy() | (count == 2)
+    joins_two = names.map(kinds).eq("send_recv").to_numpy() & (count > 2)
+    usable = ~joins_two | (times is not None)
     table = pd.crosstab(names[usable], rank[usable]).reindex(columns=range(count), fill_value=0)
     alike = table.index[table.gt(0).all(axis=1) & table.eq(table[0], axis=0).all(axis=1)]
     rows = np.flatnonzero(usable & names.isin(alike).to_numpy())
     turn = names.groupby([names, rank], sort=False).cumcount().to_numpy()
     number = pd.factorize(names)[0]
     meetings = rows[np.lexsort((rank[rows], turn[rows], number[rows]))].reshape(-1, count)
+    if times is not None and len(meetings) and (mine := joins_two[meetings[:, 0]]).any():
+        start, end = times[meetings[mine]].transpose(2, 0, 1)
+        apart = np.ptp(end, axis=1) > _TOGETHER_RATIO * (end - start).max(axis=1)
+        wrong = pd.Series(apart).groupby(number[meetings[mine, 0]]).mean().gt(1 - _LEAST_TOGETHER_RATIO)
+        meetings = meetings[~np.isin(number[meetings[:, 0]], wrong.index[wrong])]
     return meetings[np.argsort(meetings[:, 0], kind="stable")]
 
 

@@ -23,7 +23,7 @@ from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
-from xsp_post.replay.changes import apply_change, loading, parse_change, release_reads
+from xsp_post.replay.changes import apply_change, loading, parse_change, release_reads, usual
 from xsp_post.replay.executions import (
     Clock,
     Executions,
@@ -381,9 +381,21 @@ def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     amounts.own_ns[calls[calls >= 0]] = 0
 
 
+def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
+    """Neither calls that wait nor reads of single values, nor the way to them: as long as that to a launch."""
+    calls, operations = graph.recording.calls, graph.recording.operations
+    reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
+    rows = np.union1d(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), reads)
+    _shorter_waits(graph, amounts, 0.0)
+    way = usual(graph.amounts.before_ns, calls.wait < 0)
+    amounts.own_ns[rows] = 0
+    amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
+
+
 def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:
     """No stream waits for another one."""
     amounts.orders = amounts.orders[:0]
 
 
-IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls}
+IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
+                    "waiting calls": _without_waiting_calls}  # fmt: skip

@@ -370,7 +370,8 @@ def meetings_in(recording: Recording) -> np.ndarray:
     if len(processes) < 2:
         return np.zeros((0, 1), np.int64)
     names = pd.Series(normalise_kernel_name(operations.name[talks]), dtype=object)
-    meetings = talks[meetings_of(names, rank, len(processes))]
+    times = np.stack([operations.start_ns[talks], operations.end_ns[talks]], axis=1)
+    meetings = talks[meetings_of(names, rank, len(processes), times)]
     # all ranks are inside one at some moment: else the clocks differ, or what was matched is not a meeting
     together = operations.start_ns[meetings].max(axis=1) < operations.end_ns[meetings].min(axis=1)
     return meetings if len(meetings) and together.mean() > 0.9 else meetings[:0]

@@ -121,7 +121,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=f"the {format_ns(whole / max(limit.device_count, 1))} {one.whole}" if one.whole else "the time",
         resource=remedy.resource,
-        is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=not one.is_open,
+        is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=one.is_bound and not one.is_open,
     )  # fmt: skip
     has_none = one.whole or remedy.resources & _ONCE or remedy.ideal == "none"
     identity = None if has_none else _replayable(results, limit)
@@ -141,7 +141,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate,
-                   bound_source="replay", is_bound=True, replay_error_ratio=identity.error_ratio)  # fmt: skip
+                   bound_source="replay", is_bound=one.is_bound, replay_error_ratio=identity.error_ratio)  # fmt: skip
 
 
 def _of_each(one: Advice, limit: Limit) -> Advice:

@@ -1,5 +1,6 @@
 """Results and limit → what advice stands on: platforms, kernels, copies, causes and the ranges around them."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -40,6 +41,7 @@ class Found:
     whole: str = ""  # in words
     ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
+    is_bound: bool = True  # false: the ideal of its replay is none either
 
 
 class Situation:
@@ -100,13 +102,24 @@ class Situation:
         """Which rows of `causes` lie in ranges of a framework; or, where no piece is a tenth of an execution, in
         inferred ones, in none but the execution, or without a frame in ranges that launch kernels: there is no place
         whose code could move."""
-        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_count"])
+        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_ns", "copy_ns"])
         is_none, names = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL"), paths["name"]
         is_none = rows["owner"].isin(names[is_none].astype(str))
-        launches = rows["owner"].isin(names[paths["kernel_count"].gt(0)].astype(str)) & rows["call_name"].eq("")
+        launches = rows["owner"].isin(names[paths["kernel_ns"].gt(paths["copy_ns"])]) & rows["call_name"].eq("")
         each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
         is_short = rows["longest_ns"] < _LONG_PIECE_RATIO * each
         return (rows["owner"].str.contains(_FRAMEWORK) | ((is_none | launches) & is_short)).to_numpy()
+
+    def place(self, rows: pd.DataFrame) -> str:
+        """A pattern of the ranges that own these rows, where all are the program's and none computes: all that is
+        inside them can go elsewhere; else ''."""
+        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_ns", "copy_ns"])
+        own = paths["level"].ne("MODEL") & ~paths["is_inferred"].fillna(False).astype(bool)
+        own &= ~paths["name"].astype(str).str.contains(_FRAMEWORK)
+        can = own.groupby(paths["name"].astype(str)).all()
+        can &= ~paths["kernel_ns"].gt(paths["copy_ns"]).groupby(paths["name"].astype(str)).any()
+        owners = rows["owner"].unique()
+        return f"^(?:{'|'.join(map(re.escape, owners))})$" if set(owners) <= set(can.index[can]) else ""
 
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
         """Which rows of `causes` are host code that is mostly one long piece in each execution."""

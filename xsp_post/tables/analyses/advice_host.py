@@ -18,10 +18,12 @@ SHORT_KERNEL_NS = 20_000
 LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
 LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
+COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
 READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
 _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
+_ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all that is in the same ranges
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
@@ -98,7 +100,7 @@ def _launches(situation: Situation) -> list[Found]:
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
         grows |= situation.is_lump(causes)  # has a remedy of its own
-        found += situation.found("larger-batch", _sum(causes[~is_once & ~grows]), said)
+        found += situation.found("larger-batch", _sum(causes[~is_once & ~grows]), said, is_bound=False)
     return found
 
 
@@ -119,6 +121,11 @@ def _reads(situation: Situation) -> list[Found]:
         said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
         found = situation.found("item-in-step", spent, said, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
+    # PyTorch itself waits for copies from pageable memory: remedies of copies
+    of_copies = rows["owner"].str.contains(COPIES) & rows["detail"].str.contains("(?i)mem ?cpy")
+    if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > situation.waits / 2:
+        later = 0
+    rows = rows[~of_copies]
     others = _place_of(situation, "remove-synchronization", rows)
     if later > _sum(rows):
         said = (
@@ -142,7 +149,9 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
     said += f", {format_ns(int(owned.max()))} of it in {named}." if owner and len(owned) > 1 else "."
     call = str(calls.idxmax()) or "the call"
-    return situation.found(code, spent, said, words={"place": place, "call": call} | words)
+    inside = situation.place(rows) if code in _ELSEWHERE else ""
+    return situation.found(code, spent, said, words={"place": place, "call": call} | words, is_open=bool(inside),
+                           ideal=f"host:{inside}=none" if inside else "")  # fmt: skip
 
 
 def _pieces(rows: pd.DataFrame) -> str:
