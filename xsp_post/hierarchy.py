@@ -41,7 +41,7 @@ from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.pieces import in_pieces, with_layers
 from xsp_post.tree.projection import project_overlapping
-from xsp_post.tree.provenance import with_provenance
+from xsp_post.tree.provenance import unnamed_modules, with_provenance
 from xsp_post.tree.ranges import Ranges
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
@@ -282,4 +282,4 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
     backwards += int((trace.spans["end_ns"].to_numpy() < trace.spans["start_ns"].to_numpy()).sum())
     if backwards:
         found.append(finding("negative-duration", count=backwards))
-    return found
+    return found + unnamed_modules(tree)

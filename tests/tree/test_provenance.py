@@ -28,6 +28,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.reports.terminal import balance_short
 from xsp_post.tree.provenance import _path, _ranges
 from xsp_post.tree.structure.constants import Constants
 
@@ -140,6 +141,21 @@ def test_a_log_of_another_program_is_refused(tmp_path):
     analysis = analyze([Path(trace)], Options(provenance=COMPILED / "unet" / "run_torch_trace"))
     assert re.search(r"dedicated_log\S+: 0 of its 13 kernels ran", found(analysis, "provenance-unmatched"))
     assert {way for _, _, way in owners(analysis)} <= {"nesting", "inferred", "none"}
+
+
+def test_the_balance_says_what_compiled_code_no_file_names_modules_of(tmp_path):
+    trace = Path(shutil.copy(COMPILED / "decoder" / TRACE, tmp_path))
+    alone, known = analyze([trace]), analyze([COMPILED / "decoder" / TRACE])
+    kernels = alone.frame("kernels")
+    layers = alone.frame("nodes").set_index("node_id")["name"].astype(str)
+    inside = kernels["layer_node_id"].map(layers).str.contains("CompiledFxGraph", na=False)
+    share = kernels.loc[inside, "duration_ns"].sum() / kernels["duration_ns"].sum()
+    assert share > 0.9
+    said = f"{share:.1%}".replace("%", " %") + " of the device time in 2 calls of compiled code"
+    assert found(alone, "compiled-modules-unknown") == said
+    assert balance_short(alone, 0).endswith(f" No file names the modules of {said}.")
+    assert found(known, "compiled-modules-unknown") is None
+    assert "No file" not in balance_short(known, 0)
 
 
 def test_a_log_of_another_program_beside_the_right_one_is_named(tmp_path):

@@ -199,7 +199,10 @@ def balance_short(results: Results, capture_id: int) -> str:
         shares[question] = format_ratio_percent(1 - lost / max(total["device_ns"], 1))
         closes &= all(int(parts[c].sum()) == total[c] for c in ("operation_count", "device_ns"))
     key = "tree.adds-up" if closes else "tree.adds-not-up"
-    return sentence(key, launch=shares["launch"], layer=shares["layer"], time=format_ns(total["device_ns"]))
+    rows = results.found()
+    rows = rows[rows["code"].eq("compiled-modules-unknown") & rows["capture_id"].eq(capture_id)]
+    unnamed = "".join(sentence("tree.unnamed", what=what) for what in rows["example"].astype(str))
+    return sentence(key, **shares, time=format_ns(total["device_ns"])) + unnamed
 
 
 def findings_line(results: Results) -> str:

@@ -17,7 +17,7 @@ from xsp_post.arrays.texts import with_more
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind
-from xsp_post.model.tree import Attribution, NodeKind
+from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.names.compiled import FUSED, symbol_of
 from xsp_post.tree.draft import Draft
 from xsp_post.tree.layer_rules import is_block_text
@@ -28,6 +28,7 @@ from xsp_post.tree.twin_segments import match, replays_of
 
 _REGIONS = ("CompiledFxGraph", "^CompiledFunction|Torch-Compiled Region")
 _PHASES = ("^CompiledFunction$", "^CompiledFunctionBackward$")  # torch's own names of both
+_LEAST_UNNAMED = 0.01  # of the device time
 _CONVOLUTION = "conv|batch_norm|max_pool|avg_pool"
 _MODULE_PATH = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+|\d+(?:\.\w+)+")
 
@@ -115,6 +116,20 @@ def _levels(
     level = np.full(len(names), int(Level.OPERATION), np.int8)
     level[layer], level[is_open & forest.around(layer)] = int(Level.LAYER), int(Level.MODULE)
     return level
+
+
+def unnamed_modules(tree: Tree) -> list[Finding]:
+    """Kernels whose layer is a compiled region as a whole: nothing in the recording names the modules inside."""
+    layer, activities = tree.activities["layer_node_id"].to_numpy(), tree.activities
+    folded = np.append(tree.nodes["folded_id"].to_numpy(), -1)
+    is_region = np.append(tree.names.folded_with(_REGIONS[0]), False)[folded[layer]]
+    rows = np.flatnonzero(is_region & (activities["kind"].to_numpy() == int(ActivityKind.KERNEL)))
+    time = (activities["end_ns"] - activities["start_ns"]).to_numpy()
+    ratio = float(time[rows].sum() / max(time.sum(), 1))
+    if ratio < _LEAST_UNNAMED:
+        return []
+    said = f"{ratio:.1%} of the device time in {len(np.unique(layer[rows])):,} calls of compiled code"
+    return [finding("compiled-modules-unknown", count=len(rows), example=said.replace("%", " %", 1))]
 
 
 # ---------------------------------------------------------------- compiled regions
