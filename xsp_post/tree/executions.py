@@ -162,6 +162,12 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             inner = [c for c in marked if c.names[0][1] > len(most[0].spans)]
             most = [c for c in inner if finder.launched_ratio(c) >= constants.most_ratio] or most
         chosen = next(iter(most or marked), None)
+        if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
+            periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
+            if periods is not None and (1 - constants.near_ratio) * periods.coverage_ratio > chosen.coverage_ratio:
+                # what stands once in each turn of the launches and holds less is a stage of what repeats
+                often, count = periods.names[0][1], len(chosen.spans)
+                chosen = periods if abs(often - count) <= max(1, constants.near_ratio * count) else chosen
     return chosen, [c for c in found if c is not chosen]
 
 
@@ -233,6 +239,12 @@ class _Finder:
     def launched_ratio(self, candidate: Candidate) -> float:
         """Share of the device operations that were launched in the ranges of a candidate."""
         return float(self.inside[1][candidate.spans].sum() / max(len(self.work.ns), 1))
+
+    def may_be_stages(self, candidate: Candidate) -> bool:
+        """Whether ranges that no text calls a step recur, and leave a part of the work beside them."""
+        recurs = candidate.turn is None and len(candidate.spans) >= self.constants.fewest_turns
+        recurs &= candidate.rule != SEQUENCE and not self.ranges.has_role("iteration")[candidate.spans].any()
+        return recurs and candidate.coverage_ratio < self.constants.holds_ratio * self.share
 
     # -- weighing --------------------------------------------------------------------------------------------------
 
