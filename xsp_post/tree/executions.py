@@ -160,7 +160,8 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         if most and most[0].rule == OUTERMOST and not most[0].recurs:
             # copies may hold most of the time: marks with most launches, several in a range, are inside what is opened
             inner = [c for c in marked if c.names[0][1] > len(most[0].spans)]
-            most = [c for c in inner if finder.launched_ratio(c) >= constants.most_ratio] or most
+            least = constants.most_ratio * len(finder.work.ns)
+            most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
@@ -235,10 +236,6 @@ class _Finder:
             times.process_index[spans], times.start_ns[spans], times.end_ns[spans],
         )  # fmt: skip
         return _sums(owner, work.ns, len(spans))
-
-    def launched_ratio(self, candidate: Candidate) -> float:
-        """Share of the device operations that were launched in the ranges of a candidate."""
-        return float(self.inside[1][candidate.spans].sum() / max(len(self.work.ns), 1))
 
     def may_be_stages(self, candidate: Candidate) -> bool:
         """Whether ranges that no text calls a step recur, and leave a part of the work beside them."""
