@@ -18,6 +18,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
 from xsp_post.model.trace import COPY_DIRECTIONS
 from xsp_post.pipeline import analyze
+from xsp_post.reports.frames import causes
 from xsp_post.reports.terminal import _cells
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import cause_text
@@ -247,6 +248,7 @@ def test_waits_and_advice_name_the_lines_of_their_modules(tmp_path):
     waits = [row for row in said.causes if row.owner in lines]
     assert waits and all(row.source_line in lines[row.owner] for row in waits)
     assert f"in {waits[0].owner} ({waits[0].source_line})" in cause_text(waits[0])
+    assert f"{waits[0].owner} ({waits[0].source_line})" in set(causes(base, None)["owner"])  # on the page
     named = re.findall(r"in (\S+) \((\w+\.py:\d+)\)", " ".join(one.what for one in said.advice))
     assert named and all(line in lines[module] for module, line in named)
     # of kernels of one name, launched at two lines, each line has its own time

@@ -21,6 +21,7 @@ from xsp_post.reports.pick import deepest_capture, of_capture
 from xsp_post.reports.serving import of_steps, serving_steps, sized_steps, slow_steps
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.tables.analyses.limits import in_scope
+from xsp_post.tables.analyses.places import with_line
 
 TOP_KERNELS = 10
 SPREADS = 60
@@ -195,8 +196,10 @@ def causes(results: Results, case: Case | None) -> pd.DataFrame:
         return pd.DataFrame()
     keys = ["cause", "call_name", "detail", "owner", "layer_path"]
     frame = summed(in_scope(results, limit), keys, {"idle_ns": "sum", "piece_count": "sum", "longest_ns": "max"})
+    owners = {one: with_line(results, str(one)) for one in frame["owner"].unique()}
     return largest(frame, "idle_ns").assign(
-        cause=lambda rows: rows["cause"].astype(object).map(lambda cause: sentence(f"cause.{cause}"))
+        cause=lambda rows: rows["cause"].astype(object).map(lambda cause: sentence(f"cause.{cause}")),
+        owner=lambda rows: rows["owner"].astype(object).map(owners),
     )
 
 
