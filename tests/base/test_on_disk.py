@@ -197,13 +197,23 @@ def test_whatever_fails_the_numbers_stay(case, tmp_path):
 @pytest.mark.parametrize(
     ("text", "amount"), [("2GB", 2 * 10**9), ("512MiB", 512 << 20), ("1.5 KB", 1500), ("7B", 7), ("", 640 << 20)]
 )
-def test_amounts_of_memory(text, amount):
+def test_amounts_of_memory(text, amount, tmp_path):
+    large, small = tmp_path / "large", tmp_path / "small"
+    for path, size in ((large, 1 << 30), (small, 1 << 20)):
+        with path.open("wb") as file:
+            file.truncate(size)
     try:
         limits.want_memory(text)
-        assert limits.memory_bytes(1 << 30) == amount
+        assert limits.memory_bytes([small, large]) == amount
     finally:
         limits.want_memory("")
-    assert limits.memory_bytes(1 << 20) == 0
+    assert limits.memory_bytes([small, tmp_path, tmp_path / "nothing"]) == 0
+
+
+def test_a_compressed_source_is_as_large_as_it_says_it_is(tmp_path):
+    for name, amount in (("a.json.gz", 640 << 20), ("a.json", 0)):
+        (tmp_path / name).write_bytes(b"\x1f\x8b" + (1 << 30).to_bytes(4, "little"))
+        assert limits.memory_bytes([tmp_path / name]) == amount
 
 
 @pytest.mark.parametrize("text", ["2", "GB", "-1GB", "2XB", "1GB 2GB"])

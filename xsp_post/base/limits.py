@@ -5,6 +5,8 @@ There is no limit of elapsed time: disks may be slow, and Ctrl-C ends any comman
 
 import os
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from xsp_post.base.errors import CaptureError, UsageError
@@ -41,6 +43,17 @@ def want_memory(text: str) -> None:
     wanted_memory_bytes[0] = int(float(found[1]) * scale) if found else 0
 
 
-def memory_bytes(source_bytes: int) -> int:
-    """About how much memory reading such sources may take; 0: as much as it does."""
-    return wanted_memory_bytes[0] or (MEMORY_BYTES if source_bytes >= LARGE_SOURCE_BYTES else 0)
+def memory_bytes(sources: Sequence[Path]) -> int:
+    """About how much memory reading these sources may take; 0: as much as it does."""
+    return wanted_memory_bytes[0] or (MEMORY_BYTES if sum(map(_size, sources)) >= LARGE_SOURCE_BYTES else 0)
+
+
+def _size(source: Path) -> int:
+    """Bytes of a file, of a compressed one those that it says it has uncompressed; 0 where there is none."""
+    if not os.path.isfile(source):  # a pipe would keep us waiting
+        return 0
+    with suppress(OSError), open(source, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - 4, 0))
+        return max(size, int.from_bytes(file.read(4), "little") * (source.suffix == ".gz"))
+    return 0

@@ -130,9 +130,8 @@ def _fork(sources: Sequence[Path]) -> Child | None:
         output.in_child[:] = [os.getpid()]
         stops.unfinished.clear()  # they are the parent's
         tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = str(private)
-        source_bytes = sum(os.path.getsize(source) for source in sources if os.path.isfile(source))
-        limit(source_bytes)
-        if memory_bytes := limits.memory_bytes(source_bytes):
+        limit(sum(os.path.getsize(source) for source in sources if os.path.isfile(source)))
+        if memory_bytes := limits.memory_bytes(sources):
             from xsp_post.base import on_disk  # with NumPy, which small sources may do without for a while
 
             on_disk.begin(memory_bytes)
