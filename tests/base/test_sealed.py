@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import textwrap
@@ -127,3 +128,16 @@ def test_work_in_a_child_hands_back_what_it_gives_and_a_death(tmp_path):
         sealed.begin(lambda: {1, 2}, [Path("a")]).answer()
     assert sealed.begin(lambda: [os.getpid(), "x"], [Path("a")]).answer()[0] != os.getpid()
     assert not output.handed and not output.in_child
+
+
+def sorted_in_a_file():
+    with sqlite3.connect(":memory:") as connection:
+        connection.execute("PRAGMA cache_size = 10")
+        numbers = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 100000)"
+        rows = connection.execute(f"{numbers} SELECT i FROM n ORDER BY i * 7919 % 100003, hex(i)")
+        return len({i for (i,) in rows})
+
+
+def test_sqlite_sorts_many_rows_in_the_folder_of_the_child():
+    """It asks for its folder when it is imported, which is before there is a child."""
+    assert sealed.begin(sorted_in_a_file, [Path("a")]).answer() == 100_000

@@ -11,11 +11,12 @@ import json
 import os
 import platform
 import signal
+import sqlite3
 import struct
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -130,6 +131,8 @@ def _fork(sources: Sequence[Path]) -> Child | None:
         output.in_child[:] = [os.getpid()]
         stops.unfinished.clear()  # they are the parent's
         tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = str(private)
+        with closing(sqlite3.connect(":memory:")) as connection:  # which asked for a folder when it was imported
+            connection.execute("PRAGMA temp_store_directory = '{}'".format(str(private).replace("'", "''")))
         limit(sum(os.path.getsize(source) for source in sources if os.path.isfile(source)))
         if memory_bytes := limits.memory_bytes(sources):
             from xsp_post.base import on_disk  # with NumPy, which small sources may do without for a while
