@@ -25,6 +25,7 @@ from xsp_post.ingest.sources import load
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import Request, WantedColumn, whole
 from xsp_post.model.trace import ActivityKind
+from xsp_post.pipeline import analyze
 from xsp_post.tables.core.captures import devices_frame
 
 
@@ -284,6 +285,18 @@ def test_an_event_without_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     path.write_text('{"schemaVersion":1,"traceEvents":[{"name":"' + "x" * (3 << 20))
     assert refused(path).code == "capture-over-limit"
+
+
+@pytest.mark.parametrize(("value", "kept"), [("1e308", None), ("2.5", None), ("7", 7)])
+def test_a_fraction_is_no_small_integer(tmp_path, value, kept):
+    path = export(tmp_path / "a.sqlite", kernels=1)
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"UPDATE CUPTI_ACTIVITY_KIND_KERNEL SET dynamicSharedMemory = {value}")
+        connection.commit()
+    if kept is None:
+        assert "CUPTI_ACTIVITY_KIND_KERNEL.dynamicSharedMemory" in refused(path).message
+    else:
+        assert analyze([path]).frame("kernels")["dynamic_shared_memory_bytes"].tolist() == [kept]
 
 
 @pytest.mark.parametrize("column", ["NVTX_EVENTS SET text", "StringIds SET value"])

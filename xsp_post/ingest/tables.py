@@ -129,7 +129,7 @@ def missing_column(path: Path, table: str, column: str, tool_version: str) -> Ca
 def cast_column(path: Path, table: str, want: WantedColumn, column: Any, *, safe: bool) -> Any:
     """A column as the wanted type. Raises `CaptureError` that names it when a value is of another kind."""
     try:
-        return pc.cast(column, want.arrow_type, safe=safe)
+        return pc.cast(column, want.arrow_type, safe=safe or pa.types.is_floating(column.type))
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise unexpected_type(path, f"{table}.{want.column}", column.type) from error
 
