@@ -8,11 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from generators.simulator import Machine, draw_program
 from recorded import analyzed
 
+from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import XspPostError
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results
@@ -42,13 +44,47 @@ CHANGES = {"kernels": "kernel:.=0.5x", "host": "host=0.5x", "copies": "copy=0.5x
 def contradictions(results: Results) -> list[str]:
     """What two of the answers say differently; [] where they agree."""
     limit = find_limit(results)
-    found = _of_limit(limit)
+    found = _of_limit(limit) + _of_physics(results, limit)
     if limit.kind == "unknown":
         said = [one.code for one in advise(results, limit) if one.is_limit]
         return found + [f"nothing limits, and {code} spares what limits" for code in said]
     advice = advise(results, limit)
     found += _of_shares(results, limit, advice)
     return found + _of_path(results, limit) + _of_advice(advice, limit) + _of_what_if(results, limit)
+
+
+def _of_physics(results: Results, limit: Limit) -> list[str]:
+    """No time is shorter than what the busiest stream works in it, no gain more than the half that was taken away, and
+    no share of a roof above one without a finding."""
+    found = []
+    rows = answers(results, limit)
+    for capture, mine in rows.groupby("capture_id"):
+        begin, end = _executions_of(results, int(capture))
+        kernels = results.frame("kernels", ["capture_id", "process_id", "device_id", "stream_id", "start_ns", "end_ns"])
+        kernels = kernels[kernels["capture_id"].eq(capture) & kernels["start_ns"].between(begin, end)]
+        streams = kernels.groupby(["process_id", "device_id", "stream_id"])[["start_ns", "end_ns"]]
+        busy = max(
+            (union_length(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for _, one in streams), default=0
+        )
+        if mine["elapsed_ns"].iloc[0] < busy - 1:
+            found.append(f"{mine['elapsed_ns'].iloc[0]} ns are shorter than the {busy} of the busiest stream")
+    found += [
+        f"halving {one} saves {gain:.1%}" for one, gain in zip(rows["resource"], rows["gain_ratio"]) if gain > 0.5
+    ]
+    is_said = results.found()["code"].astype(str).eq("above-roof").any()
+    for table in {"a09", "a10"} & set(results.tables()):
+        most = results.frame(table, ["roof_ratio"])["roof_ratio"].max()
+        found += [f"{table}: {most:.1%} of a roof"] if most > 1.05 and not is_said else []
+    return found
+
+
+def _executions_of(results: Results, capture: int) -> tuple[float, float]:
+    """From the first measured execution of a capture to the end of the last one; all of it without any."""
+    rows = results.frame("iterations", ["capture_id", "start_ns", "latency_ns", "is_warmup"])
+    rows = rows[rows["capture_id"].eq(capture) & ~rows["is_warmup"].astype(bool) & rows["latency_ns"].notna()]
+    if rows.empty:
+        return -np.inf, np.inf
+    return rows["start_ns"].min(), (rows["start_ns"] + rows["latency_ns"]).max()
 
 
 def _of_shares(results: Results, limit: Limit, advice: list[Advice]) -> list[str]:

@@ -9,7 +9,7 @@ from recorded import analyzed, summarized
 
 from xsp_post.agents import answers
 from xsp_post.reports.cases import main_case
-from xsp_post.reports.verdict import details_of, sentence_of, verdict, verdict_data, verdict_line
+from xsp_post.reports.verdict import coverage_note, details_of, sentence_of, verdict, verdict_data, verdict_line
 from xsp_post.reports.why import why
 from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.fleet import summary_row
@@ -194,3 +194,15 @@ def test_copies_of_weights_cannot_hide_behind_what_is_shorter(captures):
     assert first.bound_ns == pytest.approx(1880 / 2 * MS, rel=0.01)  # on each of two GPUs
     assert 45 / 2 * MS < second.bound_ns <= 57.9 / 2 * MS  # at most what is not copies; a replay says how much of it
     assert "pinned already" in second.what and "pin_memory" not in second.what
+
+
+def test_a_host_that_streams_wait_for_in_turn_is_no_contradiction_to_little_idle_time(captures):
+    """mtia: some stream is at work 94 % of the time, none of them a fifth; no half saves more than a half."""
+    results, limit = limit_of(captures, "kineto/mtia_inference.pt.trace.json.gz")
+    assert limit.limits == ("host",) and limit.gain("host") <= 0.5 and limit.busy_ns > 0.9 * limit.window_ns
+    assert "others wait for the host: all of them rest for 6.1 % of the time only" in coverage_note(results, limit)
+    found = results.found().set_index("code")
+    assert found.loc["gain-beyond-half", "example"].startswith("host 65 %")
+    results, limit = limit_of(captures, "kineto/bert_small_h100.pt.trace.json.gz")  # idle, and the host is the reason
+    assert limit.limits[0] in ("host", "launches") and "wait for the host" not in coverage_note(results, limit)
+    assert "gain-beyond-half" not in set(results.found()["code"])

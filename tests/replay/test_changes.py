@@ -242,3 +242,14 @@ def test_attention_is_fused_into_the_time_of_its_products():
     amounts, effect = changed("attention=fused", calls, work)
     assert effect.operation_count == int((amounts.duration_ns == 0).sum()) > 0
     assert np.flatnonzero(amounts.duration_ns == 0).tolist() == [1]
+
+
+def test_memory_is_taken_by_the_host():
+    """The call at 200 takes memory: its time is the host's, as where the experiment halves the host."""
+    recording = recording_of(CALLS, WORK)
+    recording.calls.allocates[2] = True
+    graph = make_graph(recording, learnt_of(recording, **WAITED, own_ns=[10, 20, 30, 40, 10]))
+    amounts = graph.amounts.copy()
+    results = Analysis({"layers": LAYERS, "nodes": NODES}, [])
+    apply_change(parse_change("host=0.5x"), graph, amounts, find_executions(graph), results, 0)
+    assert amounts.own_ns.tolist() == [10, 20, 15, 40, 10]

@@ -351,13 +351,17 @@ def _host(
         effect.call_count, effect.assumption = int(is_inside.sum()), "what is inside these ranges is done elsewhere"
     if factor is not None:
         amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (factor - 1)).astype(np.int64)
+        takes = is_inside & calls.allocates  # memory: the work of the driver on the host, as in the experiment
+        for times in (amounts.own_ns, amounts.after_ns):
+            times[takes] = np.rint(times[takes] * factor)
         if change.pattern is None:  # what lies before the first call and after the last one
             for edge in (executions.lead_ns, executions.tail_ns, executions.since_ns):
                 edge[:] = np.rint(edge * factor)
             early = executions.begin_ns < 0  # before anything that was recorded
             executions.begin_ns[early] *= factor
         effect.assumption = (
-            effect.assumption or "the time the host spends between its calls changes, that in the calls does not"
+            effect.assumption
+            or "the time between calls and in those that take or free memory changes, that in other calls does not"
         )
     else:
         np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)

@@ -88,6 +88,7 @@ class Experiment:
     device: Answer | None
     latency: Answer | None
     refusal: str  # why nothing is said; '' when something is
+    beyond: dict[str, float]  # resources whose replay saved more than the half that was taken away
 
 
 def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -> Experiment:
@@ -107,7 +108,7 @@ def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -
             else None for question in (0, 1)
         ]  # fmt: skip
     said = "" if answers[0] is not None else refusal
-    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said)
+    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said, trial.beyond)
 
 
 def _answer(trial: _Trial, question: int) -> Answer:
@@ -166,6 +167,7 @@ class _Trial:
 
     def __init__(self, identity: Identity, is_bandwidth: np.ndarray | None) -> None:
         self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
+        self.beyond: dict[str, float] = {}
         self.is_bandwidth, self.executions = is_bandwidth, find_executions(identity.graph, of_every_kind=True)
 
     @cached_property
@@ -213,7 +215,10 @@ class _Trial:
             ]
         before = max(self.replayed_ns[question], 1)
         ways = [1 - after[question] / before for after in self.known[resources]]
-        middle = min((ways[0] + ways[-1]) / 2, 1 - FACTOR)  # what begins late may seem to save more
+        middle = (ways[0] + ways[-1]) / 2
+        if middle > (1 - FACTOR) * (1 + LARGEST_ERROR_RATIO):
+            self.beyond[" and ".join(resources) if len(resources) < 3 else TOGETHER] = middle
+        middle = min(middle, 1 - FACTOR)  # what begins late may seem to save more
         error = self.identity.error_ratio if not self.identity.refusal else self.error_ratio(question)
         margin = margin_of(error, middle * before, (1 - middle) * before) + abs(ways[0] - ways[-1]) / 2
         return Gain(resources, middle, margin)

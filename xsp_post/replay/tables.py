@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import categorical
+from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import column_names
@@ -36,16 +37,19 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
     return {"replays": pd.DataFrame(rows, columns=column_names("replays")), "critical_path": path}
 
 
-def experiment_frame(results: Results) -> pd.DataFrame:
+def experiment_frame(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
     """The table ``experiment``: what each resource at half its time saves, for captures that can be replayed."""
-    rows = []
+    rows, findings = [], []
     for capture_id in results.frame("captures", ["capture_id"])["capture_id"]:
         identity = identity_of(results, int(capture_id))
         found = run_experiment(identity, _is_bandwidth(results, int(capture_id), identity))
         answers = ((DEVICE, found.device), (LATENCY, found.latency))
         said = [row for name, answer in answers if answer for row in _answer_rows(found, name, answer)]
         rows += [{"capture_id": capture_id, "is_part": identity.graph.recording.is_part, **row} for row in said]
-    return pd.DataFrame(rows, columns=column_names("experiment"))
+        if said and found.beyond:
+            example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in found.beyond.items())
+            findings.append(finding("gain-beyond-half", count=len(found.beyond), example=example))
+    return pd.DataFrame(rows, columns=column_names("experiment")), findings
 
 
 def _answer_rows(found: Experiment, question: str, answer: Answer) -> list[dict[str, object]]:

@@ -20,7 +20,6 @@ from xsp_post.reports import cases
 from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
 from xsp_post.reports.text import short_kernel, shorten, visible
 from xsp_post.tables.analyses import limits
-from xsp_post.tables.analyses.advice_evidence import Situation
 from xsp_post.tables.analyses.limits import (
     CauseRow,
     Limit,
@@ -84,20 +83,15 @@ def coverage_note(results: Results, limit: Limit) -> str:
     if limit.scope == "execution" and part < _ELAPSED_RATIO:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
-    return " ".join(filter(None, [*said, _in_turn(results, limit), _profiled(results, limit)]))
+    return " ".join(filter(None, [*said, _in_turn(limit), _profiled(results, limit)]))
 
 
-def _in_turn(results: Results, limit: Limit) -> str:
+def _in_turn(limit: Limit) -> str:
     """Why the host limits a device that is hardly ever idle: its streams wait in turn."""
     idle = 1 - limit.busy_ns / max(limit.window_ns, 1)
     if limit.kind not in (limits.HOST, limits.LAUNCH) or limit.gain(limit.limits[0]) <= 2 * idle:
         return ""
-    kernels = Situation(results, limit).kernels
-    busy = kernels[kernels["family"].ne("waiting")].groupby("stream")["duration_ns"].sum().max()
-    busy *= limit.device_count / limit.whole_ns
-    if not busy < 1 - idle:
-        return ""
-    return sentence("note.in-turn", idle=format_ratio_percent(idle), busy=format_ratio_percent(busy))
+    return sentence("note.in-turn", idle=format_ratio_percent(idle))
 
 
 def _left_out(results: Results, limit: Limit) -> str:
