@@ -1,7 +1,8 @@
 """Times and sizes of steps → time = a + b·x + …, no term negative, robust against outliers, with its error elsewhere.
 
 Errors are taken relative to the time. A fifth of the steps is held back from the fit; the error is measured on these.
-A term is left out, with the reason, where the steps do not tell it apart from the terms before it.
+A term is left out, with the reason, where the steps do not tell it apart from the terms before it. Where the same step
+takes longer and longer, the terms are those in the middle of the recording.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ _LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what foll
 _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY = 1.345, 4.685
+_FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
 CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too small to see", "unknown"
 
 
@@ -36,6 +38,7 @@ class CostModel:
     p90_error_ratio: float = np.nan
     low: dict[str, float] = field(default_factory=dict)
     high: dict[str, float] = field(default_factory=dict)
+    trend: np.ndarray | float = 1.0  # of each step, what drift makes of its time
 
     def predicted(self, sizes: dict[str, np.ndarray]) -> np.ndarray:
         """The time of steps of these sizes, each shape (n,); float, NaN where a size that counts is unknown."""
@@ -63,7 +66,46 @@ class CostModel:
 
 
 def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
-    """The model of ``time`` (n,) by ``sizes`` (n,), −1 unknown; terms are tried in the order of ``sizes``."""
+    """The model of ``time`` (n,), in order of time, by ``sizes`` (n,), −1 unknown; terms are tried in the order of
+    ``sizes``."""
+    model = _fit(time, sizes, np.zeros(len(time)))
+    if drift_of(_ratio(time, model.predicted(sizes)))[1]:
+        model = _fit(time, sizes, np.linspace(-1, 1, len(time)))
+        if model.terms:
+            model.trend = _slow_change(_ratio(time, model.predicted(sizes)))
+    return model
+
+
+def _ratio(time: np.ndarray, expected: np.ndarray) -> np.ndarray:
+    """NaN where a step has no time, or none is expected."""
+    return np.divide(time, expected, out=np.full(len(time), np.nan), where=(time > 0) & (expected > 0))
+
+
+def drift_of(ratio: np.ndarray) -> tuple[float, bool]:
+    """How much more of its model's time the last quarter of the steps took than the first, and whether that is beyond
+    chance; ``ratio`` (n,): time over the model's, NaN unknown."""
+    quarter = len(ratio) // 4
+    if quarter < _FEWEST_QUARTER or not np.isfinite(ratio).any():
+        return np.nan, False
+    parts = [ratio[:quarter], ratio[-quarter:]]
+    middle = [float(np.nanmedian(one)) for one in parts]
+    error = [1.2533 * 1.4826 * float(np.nanmedian(np.abs(one - m))) / quarter**0.5 for one, m in zip(parts, middle)]
+    drift = middle[1] / middle[0] - 1
+    return drift, bool(abs(drift) > max(_LEAST_DRIFT, _DRIFT_ERRORS * float(np.hypot(*error))))
+
+
+def _slow_change(ratio: np.ndarray) -> np.ndarray:
+    """What drift makes of each step's time: straight between the medians of four quarters; 1 in the middle."""
+    quarters = np.array_split(np.flatnonzero(np.isfinite(ratio)), 4)
+    at, value = (np.array([np.median(of[one]) for one in quarters]) for of in (np.arange(len(ratio)), ratio))
+    ends = [(at[k] - edge) / (at[k] - at[m]) * (value[m] - value[k]) for k, m, edge in ((0, 1, 0), (3, 2, len(ratio)))]
+    places = [0, *at, len(ratio)]
+    change = np.interp(np.arange(len(ratio)), places, [value[0] + ends[0], *value, value[3] + ends[1]])
+    return change / np.median(change)
+
+
+def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], course: np.ndarray) -> CostModel:
+    """`fit_cost` where times also grow or shrink along ``course`` (n,), zero in the middle."""
     known = (time > 0) & np.isfinite(time)
     names = []
     model = CostModel()
@@ -89,7 +131,7 @@ def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
             model.missing[name] = reason
         else:
             kept.append(column)
-    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept)
+    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept, course[known][~is_held])
     labels = ["", *names]
     model.missing |= {name: NO_EFFECT for name in names if labels.index(name) not in kept and name not in model.missing}
     fitted = matrix[:, kept] @ value
@@ -124,11 +166,13 @@ def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
     return FOLLOWS if np.std(rest) < _LEAST_SPREAD * spread else ""
 
 
-def _told_apart(matrix: np.ndarray, time: np.ndarray, kept: list[int]) -> tuple[list[int], np.ndarray, np.ndarray]:
+def _told_apart(
+    matrix: np.ndarray, time: np.ndarray, kept: list[int], course: np.ndarray
+) -> tuple[list[int], np.ndarray, np.ndarray]:
     """The columns whose terms are told apart from nothing, the terms and the covariance of their errors; the weakest
     goes first."""
     while True:
-        value, covariance = _robust(matrix[:, kept], time)
+        value, covariance = _robust(matrix[:, kept], time, course)
         errors = np.sqrt(np.maximum(np.diag(covariance), 0))
         strength = np.divide(value, errors, out=np.zeros(len(value)), where=errors > 0)
         strength[(errors == 0) & (value > 0)] = np.inf
@@ -138,25 +182,29 @@ def _told_apart(matrix: np.ndarray, time: np.ndarray, kept: list[int]) -> tuple[
         kept = kept[:weakest] + kept[weakest + 1 :]
 
 
-def _robust(matrix: np.ndarray, time: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Non-negative terms, shape (columns,), and the covariance of their errors: weights after Huber until it settles,
-    then after Tukey, to which an outlier is nothing."""
+    then after Tukey, to which an outlier is nothing. What follows ``course`` is told by neither."""
     fitted = np.full(len(time), np.median(time))
     weight = np.ones(len(time))
     value = np.zeros(matrix.shape[1])
+    slope = 0.0
     for turn in range(40):
-        relative = weight / fitted**2
-        value = _non_negative(matrix.T @ (matrix * relative[:, None]), matrix.T @ (time * relative))
+        scaled = np.sqrt(weight)[:, None] * np.column_stack([matrix, time, course * fitted]) / fitted[:, None]
+        normal = scaled.T @ scaled
+        along = normal[:-1, -1] / max(normal[-1, -1], 1e-9)  # of the terms and the time: their part along the course
+        normal = normal[:-1, :-1] - np.outer(along, normal[:-1, -1])
+        value = _non_negative(normal[:-1, :-1], normal[:-1, -1])
+        slope = float(along[-1] - along[:-1] @ value)
         fitted = np.maximum(matrix @ value, 1e-9 * time.max())
-        off = time / fitted - 1
+        off = time / (fitted * (1 + slope * course)) - 1
         sigma = max(1.4826 * float(np.median(np.abs(off))), 1e-6)
         ratio = np.abs(off) / sigma
         if turn < 20:
             weight = _HUBER / np.maximum(ratio, _HUBER)
         else:
             weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
-    scaled = matrix * (np.sqrt(weight) / fitted)[:, None]
-    return value, sigma**2 * np.linalg.pinv(scaled.T @ scaled)
+    return value, sigma**2 * np.linalg.pinv(normal[:-1, :-1])
 
 
 def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from xsp_post.arrays.cost_model import FEWEST_STEPS
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.names.families import is_of_family
+from xsp_post.names.families import FAMILIES, families
 from xsp_post.tables.analyses.frames import shaped
 from xsp_post.tables.analyses.steps import Kind
 
@@ -65,7 +65,8 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
 
 def _candidates(kind: Kind) -> pd.DataFrame:
     """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
-    off = kind.step_ns / kind.expected_ns - 1
+    expected_ns = kind.expected_ns * kind.model.trend
+    off = kind.step_ns / expected_ns - 1
     known = np.isfinite(off)
     if known.sum() < FEWEST_STEPS:
         return pd.DataFrame()
@@ -76,7 +77,9 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     error = kind.model.error_of(kind.sizes) if terms else 0.0
     far = np.nan_to_num(off / np.hypot(sigma, error))
     ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
-    far = np.minimum(far, far - _of_like(kind.expected_ns, far))
+    far = np.minimum(far, far - _of_like(expected_ns, far))
+    if np.ndim(kind.model.trend):  # its shape is not known: a step is held against those beside it
+        far = np.minimum(far, far - _of_like(np.arange(len(far)), far))
     # the first step fills the device's queue, where the others are launched ahead of it
     gap = kind.rows["host_gap_ns"].to_numpy(float)
     known_gap = gap[~np.isnan(gap)]
@@ -86,8 +89,8 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     slow = np.flatnonzero((surely > _LEAST_DEVIATIONS) & ~is_filling)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
-    by_time = ordinary[np.argsort(kind.expected_ns[ordinary], kind="stable")]
-    place = np.searchsorted(kind.expected_ns[by_time], kind.expected_ns[slow]).clip(0, len(by_time) - 1)
+    by_time = ordinary[np.argsort(expected_ns[ordinary], kind="stable")]
+    place = np.searchsorted(expected_ns[by_time], expected_ns[slow]).clip(0, len(by_time) - 1)
     like, index = by_time[place], kind.rows["iteration_index"].to_numpy()
     beyond_chance = NormalDist().inv_cdf(1 - _BY_CHANCE / len(kind.rows))
     return pd.DataFrame(
@@ -95,14 +98,25 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             **kind.labels,
             "iteration_index": index[slow],
             "step_ns": kind.step_ns[slow],
-            "expected_ns": kind.expected_ns[slow],
-            "lost_ns": (kind.step_ns - kind.expected_ns)[slow],
+            "expected_ns": expected_ns[slow],
+            "lost_ns": (kind.step_ns - expected_ns)[slow],
             "deviation_count": far[slow],
             "is_sure": surely[slow] > beyond_chance,
             "like_index": index[like],
-            "scale": kind.expected_ns[slow] / kind.expected_ns[like],
+            "scale": list(_scales(kind, expected_ns, slow, like)),
         }
     )
+
+
+def _scales(kind: Kind, expected_ns: np.ndarray, slow: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """How much longer the kernels of each family should take in a step than in the one it is compared with, by the
+    family's model; of a family without one, by that of the step. Shape (slow steps, families)."""
+    scales = np.repeat((expected_ns[slow] / expected_ns[like])[:, None], len(FAMILIES), axis=1)
+    for name, model in kind.family_models.items() if kind.has_sizes else ():
+        expected = model.predicted(kind.sizes) * model.trend
+        known = (expected[slow] > 0) & (expected[like] > 0)
+        scales[known, FAMILIES.index(name)] = (expected[slow] / expected[like])[known]
+    return scales
 
 
 def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
@@ -131,10 +145,11 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     copies["name"] = _named_within(results, copies, _PREEMPTS, PREEMPTION, copied)
     idle = pd.concat([idle, copies])
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
-    kernels["is_communication"] = is_of_family(kernels["name"], "communication")
     kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
-    waits, work = _more_of(idle, rows, 1.0), _more_of(kernels, rows, rows["scale"].to_numpy())
-    is_communication = kernels.groupby("name")["is_communication"].first()
+    names = kernels["name"].unique()
+    family = pd.Series([FAMILIES.index(one) for one in families(names.tolist())], names)
+    waits, work = _more_of(idle, rows, None), _more_of(kernels, rows, family)
+    is_communication = family == FAMILIES.index("communication")
     found = []
     for number, lost in enumerate(rows["lost_ns"].tolist()):  # at most `_MOST`
         ways = [_wait(waits.get(number)), *_work(work.get(number), is_communication)]
@@ -162,17 +177,21 @@ def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFra
     return frame.assign(iteration_index=index)[np.isin(index, asked)]
 
 
-def _more_of(frame: pd.DataFrame, rows: pd.DataFrame, scale: np.ndarray | float) -> dict[int, pd.DataFrame]:
-    """Per outlier and name: its time (``here``), and that of the ordinary step scaled to its size (``like``)."""
+def _more_of(frame: pd.DataFrame, rows: pd.DataFrame, family: pd.Series | None) -> dict[int, pd.DataFrame]:
+    """Per outlier and name: its time (``here``), and that of the ordinary step (``like``), of kernels scaled to its
+    size; ``family``: that of each kernel name."""
     sums = frame.groupby(["capture_id", "iteration_index", "name"], observed=True)["length"].sum().reset_index()
-    parts = []
-    for column, factor in (("iteration_index", 1.0), ("like_index", scale)):
-        asked = rows[["capture_id"]].assign(iteration_index=rows[column], number=np.arange(len(rows)), factor=factor)
-        joined = asked.merge(sums, on=["capture_id", "iteration_index"])
-        side = "here" if column == "iteration_index" else "like"
-        parts.append(joined.assign(**{side: joined["length"] * joined["factor"]})[["number", "name", side]])
-    both = parts[0].merge(parts[1], on=["number", "name"], how="outer").fillna({"here": 0.0, "like": 0.0})
-    return dict(iter(both.groupby("number")))  # type: ignore[arg-type]
+    parts = {}
+    for side, column in (("here", "iteration_index"), ("like", "like_index")):
+        asked = rows[["capture_id"]].assign(iteration_index=rows[column], number=np.arange(len(rows)))
+        parts[side] = asked.merge(sums, on=["capture_id", "iteration_index"]).rename(columns={"length": side})
+    like = parts["like"]
+    if family is not None and len(like):
+        scale = np.stack(rows["scale"].to_list())[like["number"], family[like["name"]]]
+        like = like.assign(like=like["like"] * scale)
+    keys = ["number", "name"]
+    both = parts["here"][[*keys, "here"]].merge(like[[*keys, "like"]], on=keys, how="outer")
+    return dict(iter(both.fillna({"here": 0.0, "like": 0.0}).groupby("number")))  # type: ignore[arg-type]
 
 
 def _wait(sums: pd.DataFrame | None) -> _Way:

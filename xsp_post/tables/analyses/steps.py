@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import FOLLOWS, NO_EFFECT, CostModel, fit_cost
+from xsp_post.arrays.cost_model import FOLLOWS, NO_EFFECT, CostModel, drift_of, fit_cost
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.options import Options
@@ -28,7 +28,6 @@ TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns
 SIZES = tuple(name for name in TERMS if name)
 _USUAL = "1x1024,1x8192,1x32768,16x1024,16x8192,16x32768,64x1024,64x8192,64x32768"  # requests x context
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
-_FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
 _COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
             "period_ns", "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "graph_bucket_count",
             "is_warmup")  # fmt: skip
@@ -148,7 +147,7 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
 
 def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """Tables ``steps`` and ``step_costs``, and what drifted."""
-    drifts = [_drift(one) for one in kinds]
+    drifts = [drift_of(one.step_ns / one.expected_ns) for one in kinds]
     summary = pd.DataFrame([_summary(one, *drift) for one, drift in zip(kinds, drifts)])
     costs = pd.DataFrame([row for one in kinds if one.has_sizes for row in _costs(one)])
     drifting = [(one, ratio) for one, (ratio, is_drifting) in zip(kinds, drifts) if is_drifting]
@@ -156,20 +155,6 @@ def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     found = [finding("steps-drift", count=len(drifting), example=example)] if drifting else []
     tables = {"steps": summary, "step_costs": costs}
     return {name: shaped(name, dict(one)) if len(one) else empty_table(name) for name, one in tables.items()}, found
-
-
-def _drift(kind: Kind) -> tuple[float, bool]:
-    """How much longer the last quarter of the steps took than the first, of equal size where there is a model; and
-    whether that is beyond chance."""
-    ratio = kind.step_ns / kind.expected_ns
-    quarter = len(ratio) // 4
-    if quarter < _FEWEST_QUARTER or not np.isfinite(ratio).any():
-        return np.nan, False
-    parts = [ratio[:quarter], ratio[-quarter:]]
-    middle = [float(np.nanmedian(one)) for one in parts]
-    error = [1.2533 * 1.4826 * float(np.nanmedian(np.abs(one - m))) / quarter**0.5 for one, m in zip(parts, middle)]
-    drift = middle[1] / middle[0] - 1
-    return drift, bool(abs(drift) > max(_LEAST_DRIFT, _DRIFT_ERRORS * float(np.hypot(*error))))
 
 
 def _summary(kind: Kind, drift: float, is_drifting: bool) -> dict[str, object]:
