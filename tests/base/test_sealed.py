@@ -7,6 +7,7 @@ import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import textwrap
 from pathlib import Path
 
@@ -140,4 +141,13 @@ def sorted_in_a_file():
 
 def test_sqlite_sorts_many_rows_in_the_folder_of_the_child():
     """It asks for its folder when it is imported, which is before there is a child."""
+    assert sealed.begin(sorted_in_a_file, [Path("a")]).answer() == 100_000
+
+
+def test_a_temporary_folder_whose_name_is_no_text_or_holds_a_quote(tmp_path, monkeypatch):
+    for name in (b"no text \xff", b"it's"):
+        folder = os.path.join(os.fsencode(tmp_path), name)
+        os.mkdir(folder)
+        monkeypatch.setattr(tempfile, "tempdir", os.fsdecode(folder))
+        assert sealed.begin(lambda: "read", [Path("a")]).answer() == "read"
     assert sealed.begin(sorted_in_a_file, [Path("a")]).answer() == 100_000
