@@ -30,14 +30,12 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     held = rollup.add_up(_own_time(nodes, activities), parent)
     recorded = layer & ~is_operator & (nodes["kind"].to_numpy() != int(NodeKind.INFERRED))
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
-    if held[recorded].sum() >= constants.most_ratio * max(int(held[outermost].sum()), 1):
-        return nothing  # a range or two around a collective are no layers
-    is_convolution = names.folded_with("(?i)conv")
-    convolution = is_convolution[nodes["folded_id"].to_numpy()[outermost]]
+    is_convolution = names.folded_with("(?i)conv")[nodes["folded_id"].to_numpy()]
     total = int(held[outermost].sum())
-    if not total or held[outermost][convolution].sum() >= constants.convolution_ratio * total:
+    if held[recorded].sum() >= constants.most_ratio * total:  # a range or two around a collective are no layers
         return nothing
-    return outermost
+    is_led = held[outermost & is_convolution].sum() >= constants.convolution_ratio * total
+    return nothing if is_led else outermost
 
 
 def inside_of(chosen: np.ndarray, nodes: pd.DataFrame) -> np.ndarray:
