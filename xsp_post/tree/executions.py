@@ -343,6 +343,8 @@ class _Finder:
         if not marked.any() and not (loose & ~self.times.is_training).any():
             return None  # backward or optimiser ranges alone: parts of steps that nothing marks
         inner = (self._counts | self._roots) & ranges.inside(marked)
+        if marked.any():  # calls of the model beside the steps, as in an evaluation
+            inner |= self._roots & ~ranges.inside(loose) & ~ranges.around(marked | loose)
         found = self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
         # one range called like a phase, among others: a word
         if found is None or marked.any() or len(found.spans) >= 2:
