@@ -35,6 +35,7 @@ def test_shares_and_what_dispatch_hides():
     assert found[["expert_ns", "routing_ns", "dispatch_ns"]].tolist() == [40, 10, 20]
     assert found["expert_ratio"] == pytest.approx(40 / 110) and found["dispatch_overlap_ratio"] == 0.5
     assert not found["is_late"] and found["rank"] == 0
+    assert np.isnan(found["imbalance_ratio"])  # one process: nothing to compare with
 
 
 def test_the_late_rank_is_named():

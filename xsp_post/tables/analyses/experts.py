@@ -44,8 +44,8 @@ def experts(results: Results) -> pd.DataFrame:
     )
     products = kernels[kernels["family"] == _EXPERTS].join(least_times(results), on=["capture_id", "kernel_id"])
     found["roof_ratio"] = roof_ratio(products, key)
-    mean = found.groupby("capture_id")["expert_ns"].transform("mean")
-    found["imbalance_ratio"] = found["expert_ns"] / mean
+    processes = found.groupby("capture_id")["expert_ns"]
+    found["imbalance_ratio"] = found["expert_ns"] / processes.transform("mean").where(processes.transform("size") > 1)
     found["is_late"] = found["imbalance_ratio"] > _LATE
     ranks = frame_or_empty(results, "devices", [*key, "rank"]).drop_duplicates(key).set_index(key)["rank"]
     operators = frame_or_empty(results, "operators", ["capture_id", "family", "sizes", "kernel_ns"])
