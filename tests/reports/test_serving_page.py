@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from builders import ExportBuilder
 from generators.serving import serving
+from helpers import frame_of
 
 import xsp_post
 from xsp_post.model.options import Options
+from xsp_post.model.results import Analysis
 from xsp_post.reports import document, frames, timeline
 from xsp_post.reports.blocks import Chart, Table
 
@@ -62,3 +64,12 @@ def test_a_slow_step_opens_in_the_timeline(open_page, engine):
     page.wait_for_function("/^#timeline&from=\\d+&to=\\d+$/.test(location.hash)")
     page.wait_for_function("xspReport.timeline.view.to - xspReport.timeline.view.from < 1e8")
     assert page.complaints == []
+
+
+def test_a_step_on_the_page_takes_what_it_takes_in_the_table():
+    rows = [
+        {"capture_id": 0, "process_id": 7, "kind": "decode", "iteration_index": k, "start_ns": 100 * k,
+         "latency_ns": 150, "batch_size": 4} for k in range(3)
+    ]  # fmt: skip
+    made = {"iterations": frame_of("iterations", rows), "captures": frame_of("captures", [{"capture_id": 0}])}
+    assert frames.FRAMES["serving_steps"](Analysis(made), None)["latency_ns"].tolist() == [150, 100, 100]

@@ -142,3 +142,18 @@ def paired_differences(samples: pd.DataFrame, base: np.ndarray) -> pd.DataFrame:
     summary = summarise_repeats(difference, cell, pairs["process"].to_numpy(np.int64), len(base))
     count = pairs.groupby("cell")["process"].nunique().reindex(range(len(base)), fill_value=0)
     return summary.assign(process_count=count.to_numpy(np.int64))
+
+
+def without_overlap(frame: pd.DataFrame) -> np.ndarray:
+    """Latency of each execution, from the end of the one before it in its process where that is after its start."""
+    start = frame["start_ns"].to_numpy(np.int64)
+    end = start + frame["latency_ns"].to_numpy(np.int64)
+    order = np.lexsort((start, frame["process_id"], frame["capture_id"]))
+    ended = end[order]
+    place = frame[["capture_id", "process_id"]].to_numpy()[order]
+    new = np.append(True, (place[1:] != place[:-1]).any(axis=1))
+    begin = start[order].copy()
+    begin[1:] = np.where(new[1:], begin[1:], np.maximum(begin[1:], np.minimum(ended[:-1], ended[1:])))
+    found = np.empty(len(frame))
+    found[order] = ended - begin
+    return found

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
+from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.texts import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
@@ -29,9 +30,11 @@ def of_steps(table: str) -> Callable[[Results, Case | None], pd.DataFrame]:
 
 
 def serving_steps(results: Results, case: Case | None) -> pd.DataFrame:
-    """Measured steps in order, at most 1,500: order, latency_ns, shown_ns (cut at the upper edge), expected_ns by the
+    """Measured steps in order, at most 1,500: order, latency_ns (without what
+    overlaps the step before), shown_ns (cut at the upper edge), expected_ns by the
     cost model (NaN where it has no term)."""
     steps = _mine(results, "iterations")
+    steps = steps.assign(latency_ns=without_overlap(steps.assign(process_id=steps["process_id"].fillna(-1))))
     steps = steps[~steps["is_warmup"].astype(bool)].sort_values("start_ns", kind="stable", ignore_index=True)
     costs = _mine(results, "step_costs")
     costs = costs[costs["family"].astype(str).eq("step")][[*_KEYS, *_TERMS]]

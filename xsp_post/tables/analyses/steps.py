@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cost_model import FOLLOWS, NO_EFFECT, CostModel, drift_of, fit_cost
+from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.options import Options
@@ -90,28 +91,13 @@ def kinds_of_steps(results: Results) -> list[Kind]:
     if not len(frame):
         return []
     frame = frame.assign(kind=frame["kind"].astype(object), process_id=frame["process_id"].fillna(-1))
-    step_ns, (family_ns, roofs) = _without_overlap(frame), _family_times(results, frame)
+    step_ns, (family_ns, roofs) = without_overlap(frame), _family_times(results, frame)
     measured = frame[~frame["is_warmup"].to_numpy(bool)].sort_values("start_ns", kind="stable")
     groups = measured.groupby(["capture_id", "process_id", "kind"], sort=False, observed=True)
     return [
         Kind(frame.loc[rows].reset_index(drop=True), step_ns[rows], family_ns[rows], roofs.get(key, {}))
         for key, rows in ((key, np.asarray(index)) for key, index in groups.groups.items())
     ]
-
-
-def _without_overlap(frame: pd.DataFrame) -> np.ndarray:
-    """Latency of each execution, from the end of the one before it in its process where that is after its start."""
-    start = frame["start_ns"].to_numpy(np.int64)
-    end = start + frame["latency_ns"].to_numpy(np.int64)
-    order = np.lexsort((start, frame["process_id"], frame["capture_id"]))
-    ended = end[order]
-    place = frame[["capture_id", "process_id"]].to_numpy()[order]
-    new = np.append(True, (place[1:] != place[:-1]).any(axis=1))
-    begin = start[order].copy()
-    begin[1:] = np.where(new[1:], begin[1:], np.maximum(begin[1:], np.minimum(ended[:-1], ended[1:])))
-    found = np.empty(len(frame))
-    found[order] = ended - begin
-    return found
 
 
 def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, dict[object, dict[str, float]]]:
