@@ -182,6 +182,23 @@ def test_a_kernel_beside_graphs_that_hide_theirs_is_not_what_the_time_went_to(tm
     assert "of the kernel time is in" not in said
 
 
+@pytest.mark.parametrize("other_us", [300, 700])
+def test_the_direction_of_most_copies_is_said(tmp_path, other_us):
+    builder = ExportBuilder()
+    for k in range(60):
+        call, at, other = 8 * k * US, k * 1_201 * US + 600 * US, k * 1_201 * US + 1_100 * US  # the queue is full
+        builder.memcpy(1 << 20, launch=(call, call + 3 * US), run=(at, at + 500 * US), srcKind=1, dstKind=2)
+        builder.memcpy(1 << 20, launch=(call + 4 * US, call + 7 * US), run=(other, other + other_us * US), kind="DtoH",
+                       srcKind=2, dstKind=0)  # fmt: skip
+    path = tmp_path / "copies.sqlite"
+    builder.write(path)
+    said = " ".join(RUNNER.invoke(app, ["why", str(path)]).stdout.split())
+    most = (
+        "62.5 % of the copy time is host to device (pinned memory)" if other_us == 300 else "58.3 % of the copy time is"
+    )
+    assert most in said
+
+
 def test_no_cuda_graph_and_no_ncu_for_a_cpu(tmp_path):
     events, at = [], 1_000_000
     for _ in range(6):
@@ -259,3 +276,20 @@ def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
 def test_idle_time_without_a_known_cause_is_of_the_unknown_group():
     groups = [CauseRow(cause, "", "", "", "", 5, 1, 5, 0.1).group for cause in ("", "copy_call")]
     assert groups == ["unknown", "copy"]
+
+
+def test_what_only_recorded_a_graph_is_read_with_its_replays_next(tmp_path):
+    builder = ExportBuilder().range("step", 0, 10_000).kernel("fill", launch=(0, 4), run=(5, 9))
+    builder.api("cudaStreamBeginCapture_v10000", 10, 20)
+    for k in range(40):
+        builder.api("cudaLaunchKernel_v7000", 100 + 100 * k, 105 + 100 * k)
+    path = tmp_path / "capture.sqlite"
+    builder.api("cudaStreamEndCapture_v10000", 9_000, 9_010).write(path)
+    done = RUNNER.invoke(app, ["tree", str(path)])
+    assert f"xsp-post tree TRACE-OF-REPLAYS --layers-from {path}" in "".join(done.output.splitlines())
+
+
+def test_no_balance_of_no_device_work(tmp_path):
+    path = tmp_path / "ranges.sqlite"
+    ExportBuilder().range("step", 0, 10_000).write(path)
+    assert "The balance of" not in RUNNER.invoke(app, ["tree", str(path)]).output

@@ -1,10 +1,14 @@
 """`xsp-post tree`: a capture or store as a tree a person can read."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, MEMORY, PART, TREE, Options
+
+if TYPE_CHECKING:
+    from xsp_post.model.results import Results
 
 # What is printed of captures, and the findings of nothing else: a store shows what it holds already, too.
 SHOWN = (
@@ -49,12 +53,16 @@ def tree(
         from xsp_post.reports.terminal import print_tree
 
         print_tree(shared.stdout(), results, graph, depth=depth, top=top, layer=layer, rank=rank, verbose=verbose)
-        shared.say(shared.what_to_record(results) or _next(sources))
+        shared.say(shared.what_to_record(results) or _next(sources, results))
     if strict:
         shared.check_strict(results, unattributed_limit)
 
 
-def _next(sources: list[Path]) -> str:
+def _next(sources: list[Path], results: "Results") -> str:
+    from xsp_post.reports.verdict import main_limit
+
+    if main_limit(results).records_graph:  # its kernels ran in another trace
+        return "Next: " + shared.command("xsp-post", "tree", "TRACE-OF-REPLAYS", "--layers-from", *sources)
     if str(sources[-1]).endswith(".xsp.sqlite"):
         return "Next: " + shared.command("xsp-post", "report", *sources, "-o", "report.html")
     rest = ("-o", "out.xsp.sqlite", "--report", "report.html")

@@ -94,7 +94,8 @@ def print_capture(
     console.print(table, highlight=False)
     _say_left_out(console, left_out)
     if not verbose:
-        one_line(console, balance_short(results, capture_id))
+        if said := balance_short(results, capture_id):
+            one_line(console, said)
         return
     say(console, balance_line(results, capture_id), hanging=4)
 
@@ -188,7 +189,7 @@ def balance_line(results: Results, capture_id: int) -> Text:
 
 
 def balance_short(results: Results, capture_id: int) -> str:
-    """How much device time is in ranges and in layers, and whether every way of attribution adds up."""
+    """How much device time is in ranges and in layers, and whether every way of attribution adds up; "" of none."""
     frame = results.frame("balance")
     frame = frame[frame["capture_id"] == capture_id]
     shares, closes = {}, True
@@ -198,6 +199,8 @@ def balance_short(results: Results, capture_id: int) -> str:
         lost = parts.loc[parts["attribution"].isin(["none", "no_launch"]), "device_ns"].sum()
         shares[question] = format_ratio_percent(1 - lost / max(total["device_ns"], 1))
         closes &= all(int(parts[c].sum()) == total[c] for c in ("operation_count", "device_ns"))
+    if closes and not total["operation_count"]:
+        return ""
     key = "tree.adds-up" if closes else "tree.adds-not-up"
     rows = results.found()
     rows = rows[rows["code"].eq("compiled-modules-unknown") & rows["capture_id"].eq(capture_id)]

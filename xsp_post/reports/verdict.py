@@ -89,7 +89,8 @@ def coverage_note(results: Results, limit: Limit) -> str:
 def _in_turn(limit: Limit) -> str:
     """Why the host limits a device that is hardly ever idle: its streams wait in turn."""
     idle = 1 - limit.busy_ns / max(limit.window_ns, 1)
-    if limit.kind not in (limits.HOST, limits.LAUNCH) or limit.gain(limit.limits[0]) <= 2 * idle:
+    first = limit.limits[0] if limit.kind in (limits.HOST, limits.LAUNCH) and limit.limits else ""
+    if not first or limit.gain(first) <= 2 * idle:
         return ""
     return sentence("note.in-turn", idle=format_ratio_percent(idle))
 
@@ -229,6 +230,8 @@ def _where(results: Results, limit: Limit) -> str:
         share = format_ratio_percent(ratio)
         name = short_kernel(visible(str(limit.window["top_kernel"])), 60)
         return sentence("limit.where-kernel", share=share, work=_work_name(limit)[:-1], name=name)
+    if limit.limits[0] == "copies" and (copied := _most_copied(results, limit)):
+        return copied
     groups = {limits.KIND_OF[one] for one in limit.limits}
     loads = limit.limits[0] == "loading"
     waits = [row for row in largest_causes(results, limit, count=20)
@@ -236,6 +239,19 @@ def _where(results: Results, limit: Limit) -> str:
     if not waits:
         return ""
     return sentence("limit.where-cause", time=format_ns(waits[0].idle_ns), cause=cause_text(waits[0], 40))
+
+
+def _most_copied(results: Results, limit: Limit) -> str:
+    """The direction, and kind of host memory, with most of the copies' time; "" where it is less than half."""
+    columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns"]
+    rows = frame_or_empty(results, "memory_operations", columns).astype({"direction": str, "memory_kind": str})
+    rows = rows[rows["capture_id"].isin(limit.captures) & rows["kind"].astype(str).eq("memcpy")]
+    spent = (rows["end_ns"] - rows["start_ns"]).groupby([rows["direction"], rows["memory_kind"]]).sum()
+    if spent.empty or spent.max() < spent.sum() / 2:
+        return ""
+    direction, memory = spent.idxmax()
+    return sentence("limit.where-copy", share=format_ratio_percent(spent.max() / spent.sum()), direction=direction,
+                    memory=f" ({memory} memory)" if memory in ("pageable", "pinned") else "")  # fmt: skip
 
 
 def details_of(results: Results, limit: Limit) -> list[str]:
