@@ -312,14 +312,16 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     late, position = late[order > 0], position[order > 0]  # what was before the first one was not recorded
     size = np.ceil(late.groupby(position).transform("size") / _PARTS)
     part, step = (order[order > 0] - 1) // size, met["step_index"][order > 0]
-    if step.min() >= 0 and (count := step.nunique()) >= _LEAST_STEPS:
-        part = step // np.ceil(count / _PARTS)
-    of_parts = late.groupby([position, part]).sum().droplevel(1)  # of a step only some collectives may wait
+    are_known = bool(step.min() >= 0 and step.nunique() >= _LEAST_STEPS)
+    steps = step // np.ceil(step.nunique() / _PARTS) if are_known else part
+    # of a step only some collectives may wait; where a host runs ahead, its steps are not those of the device
+    of_parts, of_steps = (late.groupby([position, one]).sum().droplevel(1) for one in (part, steps))
     signed = np.sign(late) * late.abs().groupby(position).rank()
-    chance = 2 * _BY_CHANCE / (3 * len(frame))
+    chance = 2 * _BY_CHANCE / ((3 + are_known) * len(frame))
     beyond = _too_often_last(met, len(frame)) > -np.log(chance / 2)  # one-sided
     # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
-    for values, who in ((late, position), (of_parts, of_parts.index), (signed, position)):
+    of_each = (late, position), (of_parts, of_parts.index), (of_steps, of_steps.index), (signed, position)
+    for values, who in of_each:
         found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
         least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
         beyond |= (found["mean"] > least).to_numpy()
