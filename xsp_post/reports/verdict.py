@@ -246,12 +246,14 @@ def _most_copied(results: Results, limit: Limit) -> str:
     columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns"]
     rows = frame_or_empty(results, "memory_operations", columns).astype({"direction": str, "memory_kind": str})
     rows = rows[rows["capture_id"].isin(limit.captures) & rows["kind"].astype(str).eq("memcpy")]
-    spent = (rows["end_ns"] - rows["start_ns"]).groupby([rows["direction"], rows["memory_kind"]]).sum()
-    if spent.empty or spent.max() < spent.sum() / 2:
+    rows = rows.assign(spent_ns=rows["end_ns"] - rows["start_ns"])
+    spent = rows.groupby(["direction", "memory_kind"], as_index=False)["spent_ns"].sum().nlargest(1, "spent_ns")
+    ratio = spent["spent_ns"].sum() / max(rows["spent_ns"].sum(), 1)
+    if ratio < 0.5:
         return ""
-    direction, memory = spent.idxmax()
-    return sentence("limit.where-copy", share=format_ratio_percent(spent.max() / spent.sum()), direction=direction,
-                    memory=f" ({memory} memory)" if memory in ("pageable", "pinned") else "")  # fmt: skip
+    direction, memory = str(spent["direction"].iloc[0]), str(spent["memory_kind"].iloc[0])
+    memory = f" ({memory} memory)" if memory in ("pageable", "pinned") else ""
+    return sentence("limit.where-copy", share=format_ratio_percent(ratio), direction=direction, memory=memory)
 
 
 def details_of(results: Results, limit: Limit) -> list[str]:
