@@ -247,11 +247,11 @@ def _most_copied(results: Results, limit: Limit) -> str:
     rows = frame_or_empty(results, "memory_operations", columns).astype({"direction": str, "memory_kind": str})
     rows = rows[rows["capture_id"].isin(limit.captures) & rows["kind"].astype(str).eq("memcpy")]
     rows = rows.assign(spent_ns=rows["end_ns"] - rows["start_ns"])
-    spent = rows.groupby(["direction", "memory_kind"], as_index=False)["spent_ns"].sum().nlargest(1, "spent_ns")
-    ratio = spent["spent_ns"].sum() / max(rows["spent_ns"].sum(), 1)
+    spent = rows.groupby(["direction", "memory_kind"])["spent_ns"].sum().reset_index().sort_values("spent_ns")
+    ratio = spent["spent_ns"].tail(1).sum() / max(spent["spent_ns"].sum(), 1)
     if ratio < 0.5:
         return ""
-    direction, memory = str(spent["direction"].iloc[0]), str(spent["memory_kind"].iloc[0])
+    direction, memory = str(spent["direction"].iloc[-1]), str(spent["memory_kind"].iloc[-1])
     memory = f" ({memory} memory)" if memory in ("pageable", "pinned") else ""
     return sentence("limit.where-copy", share=format_ratio_percent(ratio), direction=direction, memory=memory)
 
