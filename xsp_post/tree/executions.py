@@ -165,10 +165,14 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         chosen = next(iter(most or marked), None)
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
-            if periods is not None and (1 - constants.near_ratio) * periods.coverage_ratio > chosen.coverage_ratio:
-                # what stands once in each turn of the launches and holds less is a stage of what repeats
-                often, count = periods.names[0][1], len(chosen.spans)
-                chosen = periods if abs(often - count) <= max(1, constants.near_ratio * count) else chosen
+            least = 0.0 if periods is None else (1 - constants.near_ratio) * periods.coverage_ratio
+            if periods is not None and least > chosen.coverage_ratio:
+                # what stands once in each turn of the launches and holds less is a stage of what repeats: of a range
+                # around it that holds as much as the turns, else of these
+                count = len(chosen.spans)
+                whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
+                is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
+                chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
 
