@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 SHOWN = (
     "captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings", "part",
     "idle_causes", "device_windows", "experiment", "replays", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
-    "ranks",
+    "ranks", "memory_operations",
 )  # fmt: skip
 
 
