@@ -131,8 +131,8 @@ def _fork(sources: Sequence[Path]) -> Child | None:
         output.in_child[:] = [os.getpid()]
         stops.unfinished.clear()  # they are the parent's
         tempfile.tempdir = os.environ["TMPDIR"] = os.environ["SQLITE_TMPDIR"] = str(private)
-        # SQLite asked for a folder when it was imported; it takes none whose name is no text
-        with suppress(sqlite3.Error, UnicodeError), closing(sqlite3.connect(":memory:")) as connection:
+        # SQLite asked for a folder when it was imported; it takes none whose name is no text (3.10: sqlite3.Warning)
+        with suppress(sqlite3.Error, sqlite3.Warning, UnicodeError), closing(sqlite3.connect(":memory:")) as connection:
             connection.execute("PRAGMA temp_store_directory = '{}'".format(str(private).replace("'", "''")))
         limit(sum(os.path.getsize(source) for source in sources if os.path.isfile(source)))
         if memory_bytes := limits.memory_bytes(sources):
