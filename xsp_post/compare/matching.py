@@ -198,7 +198,7 @@ def with_source_lines(table: pd.DataFrame, sides: list[Side], keys: list[str]) -
     for side in sides:
         columns = ["capture_id", "layer_index", "name", "duration_ns", "source_line"]
         kernels = frame_or_empty(side.results, "kernels", columns)
-        kernels["source_line"] = kernels["source_line"].astype(object).fillna("")
+        kernels = kernels.assign(source_line=kernels["source_line"].astype(object).fillna(""))
         kernels = kernels[kernels["source_line"] != ""]
         layers = frame_or_empty(side.results, "layers", ["capture_id", "layer_index", "layer_path"])
         kernels = kernels.merge(layers.drop_duplicates(list(columns[:2])), on=columns[:2], how="left")
