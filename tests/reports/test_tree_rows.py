@@ -47,3 +47,22 @@ def test_a_layer_with_much_of_the_time_has_a_line_however_deep_it_is():
     results = Analysis({"paths": paths, "operations": samples.frame_of("operations", [])})
     assert "encoder" in tree_rows.tree_rows(results, lines=18)["name"].tolist()
     assert "encoder" not in tree_rows.tree_rows(results, depth=3)["name"].tolist()
+
+
+@pytest.mark.parametrize("lines", [18, 40])
+def test_below_the_listed_depth_the_lines_of_a_range_add_up(lines):
+    """Eight ranges inside each other, at the bottom layers of 40, 30, 20 and ten of 1 %: none is left out."""
+    chain = [{"path_id": k, "parent_path_id": k - 1, "level": "MODULE", "name": f"part{'abcdefgh'[k]}",
+              "device_ns": 1000} for k in range(8)]  # fmt: skip
+    shares = [400, 300, 200, *[10] * 10]
+    layers = [{"path_id": 10 + k, "parent_path_id": 7, "level": "LAYER", "name": "l" * (k + 1), "device_ns": share}
+              for k, share in enumerate(shares)]  # fmt: skip
+    light = [{"path_id": 40 + k, "parent_path_id": k % 5, "level": "MODULE", "name": "x" * (k + 1), "device_ns": 1}
+             for k in range(40)]  # fmt: skip
+    paths = samples.frame_of("paths", [*chain, *layers, *light])
+    numbers = {name: 0 for name in ("gap_ns", "idle_ns", "busy_ns", "kernel_ns", "copy_ns", "graph_ns", "kernel_count")}
+    paths = paths.assign(capture_id=0, call_count=1, duration_ns=paths["device_ns"], span_kind="range", **numbers)
+    results = Analysis({"paths": paths, "operations": samples.frame_of("operations", [])})
+    shown = tree_rows.tree_rows(results, lines=lines)
+    deepest = shown[shown["indent"] == shown["indent"].max()]
+    assert deepest["device_ns"].sum() == 1000 and len(deepest) == 4

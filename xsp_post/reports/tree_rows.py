@@ -166,11 +166,14 @@ class _Rows:
         return found & is_heavy
 
     def _heavy_layers(self, row: Row) -> list[Row]:
-        """Below the depth that is listed: layers with much of the time, and what is around them."""
+        """Below the depth that is listed: layers with much of the time, what is around them, and the rest as a sum."""
         ranges = self._ranges(row)
-        return (
-            _records(self.columns, ranges[self.leads_to_layer[ranges]][: self.top]) if row["level"] != "LAYER" else []
-        )
+        shown = ranges[self.leads_to_layer[ranges]][: self.top] if row["level"] != "LAYER" else ranges[:0]
+        rest = ranges[~np.isin(ranges, shown) & (self.columns[self.weight][ranges] > 0)]
+        if not len(shown) or self.columns[self.weight][rest].sum() < _LIGHT_SHARE * self.total:
+            return _records(self.columns, shown)
+        return [*_records(self.columns, shown), *([_other([_taken(self.columns, rest)])] if len(rest) > 1 else
+                                                  _records(self.columns, rest))]  # fmt: skip
 
     def _inside(self, row: Row) -> list[Row]:
         """Ranges inside a range, and the work that was launched in it and in none of them, so that the lines add
