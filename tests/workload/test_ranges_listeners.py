@@ -84,3 +84,27 @@ def test_under_nsys_it_is_silent(model, monkeypatch):
     sink.push(sink.prepare("x", "layer", 0))
     sink.pop(None)
     assert sink.complaint() == ""
+
+
+@pytest.mark.parametrize("is_compiled_before", [True, False])
+def test_a_compiled_model_stays_one_graph(is_compiled_before):
+    """Hooks that the compiler read would break the graph at every module, and be another program."""
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(4, 4), nn.ReLU()) for _ in range(3)))
+    graphs: list[int] = []
+
+    def backend(graph, _):
+        graphs.append(sum(node.op == "call_function" for node in graph.graph.nodes))
+        return graph.forward
+
+    def compiled():
+        torch.compiler.reset()
+        return torch.compile(model, backend=backend)
+
+    called = compiled() if is_compiled_before else None
+    with profile(activities=CPU) as profiler, xsp_post.ranges(model):
+        called = called or compiled()
+        for _ in range(2):
+            called(torch.ones(2, 4))
+        model(torch.ones(2, 4))
+    assert graphs == [6]
+    assert "xsp/model:forward#0" in recorded(profiler)  # of the call beside it

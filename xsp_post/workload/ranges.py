@@ -320,6 +320,8 @@ class LayerRanges:
         works: dict[Any, tuple[int, int] | None] = {}  # by the sizes of the first input and output
 
         def before(module: nn.Module, inputs: Any) -> None:
+            if torch.compiler.is_compiling():  # what is compiled has no calls of modules, and must stay one graph
+                return
             call = calls.get(path, 0)
             calls[path] = call + 1
             while len(prepared) <= call:
@@ -330,6 +332,8 @@ class LayerRanges:
             sink.push(prepared[call])
 
         def after(module: nn.Module, inputs: Any, output: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
             if synchronize is not None:
                 synchronize()
             if not takes_work:
@@ -391,6 +395,8 @@ def ranges(
 
     def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
         nonlocal iteration
+        if torch.compiler.is_compiling():
+            return
         layers.begin_iteration()
         text = range_text.format_model(phase, iteration)
         batch_size = batch_size_of([*args, *kwargs.values()])
@@ -398,7 +404,8 @@ def ranges(
         iteration += 1
 
     def end(module: nn.Module, args: Any, output: Any) -> None:
-        sink.pop(None)
+        if not torch.compiler.is_compiling():
+            sink.pop(None)
 
     handle = model.register_forward_pre_hook(begin, with_kwargs=True)
     layers = LayerRanges(model, sink, depth=depth, kinds=kinds)
