@@ -59,6 +59,7 @@ class Candidate:
     turn: np.ndarray | None = None
     called: list[str] = field(default_factory=list)  # name of each turn
     recurs: bool = True  # whether each text of them, numbers aside, occurs several times
+    is_again: bool = True  # whether a text of those that hold work does
     # executions beside the turns: one span each
     alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
@@ -430,6 +431,8 @@ class _Finder:
                 int(np.bincount(called[found.spans])[called[found.spans]].min()) >= self.constants.fewest_turns
             )
             found.recurs &= bool(ranges.around(self.open)[found.spans].any())  # recorded ranges are not replaced
+            holds = self.held(found.spans)[0] > 0
+            found.is_again = bool((np.bincount(called[found.spans[holds]]) > 1).any())
         return found
 
     def training(self) -> Candidate | None:

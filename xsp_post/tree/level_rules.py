@@ -231,8 +231,7 @@ def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, executions: Execu
     model, outer = np.zeros(len(library), bool), ~library & (ranges.depth == 0)
     has_work = ranges.times.work.total_ns > 0  # ranges of other threads than those that launched it are no executions
     for candidate in executions.others:
-        is_again = any(often > 1 for _, often in candidate.names)
-        if candidate.rule == OUTERMOST and executions.chosen is None and (is_again or not has_work):
+        if candidate.rule == OUTERMOST and executions.chosen is None and (candidate.is_again or not has_work):
             model[candidate.spans] = True
             layer = ~library & (ranges.depth == 1) & ranges.inside(model)
             return _Found(model, layer, "depth: outermost ranges, layers are the ranges in them", evidence=OUTERMOST)
