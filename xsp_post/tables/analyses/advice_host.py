@@ -121,8 +121,10 @@ def _reads(situation: Situation) -> list[Found]:
         said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
         found = situation.found("item-in-step", spent, said, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
-    # PyTorch itself waits for copies from pageable memory: remedies of copies
+    # PyTorch itself waits for copies from pageable memory: remedies of copies, which single values have none of
     of_copies = rows["owner"].str.contains(COPIES) & rows["detail"].str.contains("(?i)mem ?cpy")
+    across = situation.copies.loc[situation.copies["direction"].ne("device to device"), "is_small"]
+    of_copies &= not across.mean() > 0.5
     if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > situation.waits / 2:
         later = 0
     rows = rows[~of_copies]
