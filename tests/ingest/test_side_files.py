@@ -121,8 +121,9 @@ def test_bombs_and_strange_texts_are_refused(tmp_path, trace):
     assert "holds more than it seems" in joined(trace, path)[1][0]
 
 
-def test_a_missing_file_and_an_empty_folder_are_said(tmp_path, trace):
-    assert joined(trace, tmp_path / "none.pkl")[1]
+def test_a_missing_file_ends_the_command_and_an_empty_folder_is_said(tmp_path, trace):
+    with pytest.raises(FileNotFoundError, match="none.pkl"):
+        joined(trace, tmp_path / "none.pkl")
     (tmp_path / "empty").mkdir()
     assert joined(trace, tmp_path / "empty")[1]
 

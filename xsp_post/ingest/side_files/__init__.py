@@ -47,7 +47,9 @@ class _Refused(Exception):
 
 def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trace:
     """The trace with what side files say: those ``given`` (files or folders), and those beside ``source``, the
-    capture's path, that are named after it."""
+    capture's path, that are named after it. Raises FileNotFoundError for one that is given and is not there."""
+    for one in given:
+        one.stat()
     ranks = set(trace.processes["rank"].tolist()) - {-1}
     found = [(file, one.parent) for one in given for file in _files(one)]
     for path, root in [*found, *((file, file.parent) for file in _beside(source))]:
