@@ -16,8 +16,15 @@ import pytest
 from generators.graph_traces import Recording
 
 from xsp_post.ingest.side_files import said_entries, said_text, with_side_files
-from xsp_post.ingest.side_files.inductor import _user, _users_of_weights, _weights_of_calls, innermost_place
-from xsp_post.ingest.side_files.modules import modules_of, operations_of, place_text
+from xsp_post.ingest.side_files.inductor import (
+    MAPPED,
+    _calls,
+    _user,
+    _users_of_weights,
+    _weights_of_calls,
+    innermost_place,
+)
+from xsp_post.ingest.side_files.modules import Operation, modules_of, operations_of, place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.ingest.sources import load
 
@@ -122,7 +129,7 @@ def test_bombs_and_strange_texts_are_refused(tmp_path, trace):
 
 
 def test_a_missing_file_ends_the_command_and_an_empty_folder_is_said(tmp_path, trace):
-    with pytest.raises(FileNotFoundError, match="none.pkl"):
+    with pytest.raises(FileNotFoundError, match=r"none\.pkl"):
         joined(trace, tmp_path / "none.pkl")
     (tmp_path / "empty").mkdir()
     assert joined(trace, tmp_path / "empty")[1]
@@ -406,3 +413,26 @@ def test_much_text_is_refused_without_being_held(tmp_path, trace, monkeypatch):
     assert refused == ["a.stacks.json: holds more than 1 MiB of text"]
     assert peak < 4 << 20
     assert (after.activities["source_text_id"] == -1).all()
+
+
+def test_what_a_library_computes_is_no_work_of_fused_kernels_and_lines_are_of_the_module():
+    """A kernel of pooling after a convolution, which a library runs; a norm with a sum of four lines before it."""
+    frame = 'File "/a/net.py", line {}, in forward'.format
+    operations = {
+        "conv": Operation("net.py:10", "body.conv", True), "relu": Operation("net.py:18", "stem", False),
+        "pool": Operation("net.py:18", "pool", False), "norm": Operation("net.py:21", "n1", True),
+        "norm_1": Operation("net.py:21", "n1", True), "add": Operation("net.py:29", "", False),
+    }  # fmt: skip
+    mappings = {
+        MAPPED: {"cpp_fused_convolution_relu:1": ["convolution", "relu_1", "pool_1"],
+                 "extern_kernels.convolution:2": ["convolution"], "cpp_fused_norm:3": ["norm_1", "add_1", "norm_2"]},
+        "postToPre": {"convolution": ["conv"], "relu_1": ["relu"], "pool_1": ["pool"], "norm_1": ["norm"],
+                      "norm_2": ["norm_1"], "add_1": ["add"]},
+    }  # fmt: skip
+    stacks = {
+        "cpp_fused_convolution_relu:1": [frame(10), frame(18), frame(18)], "extern_kernels.convolution:2": [frame(10)],
+        "cpp_fused_norm:3": [frame(29), frame(29), frame(29), frame(21)],
+    }  # fmt: skip
+    pooled, convolved, normed = _calls("", mappings, stacks, operations, [])
+    assert set(pooled.modules) == {"stem", "pool"} and convolved.module == "body.conv"
+    assert (normed.module, normed.source) == ("n1", "net.py:21")

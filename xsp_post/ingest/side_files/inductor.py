@@ -180,7 +180,9 @@ def _calls(
     weights, users = ({}, {}) if nodes else (_weights_of_calls(code, inputs), _users_of_weights(operations))
     is_backward = re.search(r"\btangents_\d", code) is not None
     order = {name: number for number, name in enumerate(operations)}
-    calls, places = [], []
+    # what a library computes is no work of the kernels that lay out its input or read its result
+    of_library = {node for key, names in nodes.items() for node in names if _is_named(str(node), key)}
+    calls, places, explained = [], [], []
     for key in sorted({*stacks, *nodes}, key=_number):
         frames = [_FRAME.findall(str(one)) for one in stacks.get(key, [])]
         places.append([place_text(*one[-1]) for one in frames if one])
@@ -188,7 +190,7 @@ def _calls(
         own = [str(node) for node in nodes.get(key, [])]
         own = [node for node in own if not _VIEW.fullmatch(node)] or own
         # a library's kernel is the operation of its name; the others only shaped what it reads
-        own = [node for node in own if re.sub(r"(_\d+)+$", "", node) == symbol_of(key)] or own
+        own = [one for one in own if _is_named(one, key)] or [one for one in own if one not in of_library] or own
         said = [str(one) for node in own for one in origin.get(node, [])]
         known = [
             operations[one] for one in sorted(said, key=lambda one: order.get(one, 0), reverse=True) if one in order
@@ -196,8 +198,18 @@ def _calls(
         read = [_user(users[one], stacks.get(key, [])) if one in users else one for one in weights.get(key, [])]
         modules = Counter([one.module for one in known] or read)
         calls.append(Call(symbol_of(key), source, is_backward, modules))
+        explained.append(known)
     _fill_calls(calls, places, list(operations.values()), is_whole=bool(nodes))
+    for call, at, known in zip(calls, places, explained):  # the line of the module that is said
+        mine = Counter(one.place for one in known if one.module == call.module and one.place in at)
+        if call.source not in mine and mine:
+            call.source = mine.most_common(1)[0][0]
     return calls
+
+
+def _is_named(node: str, key: str) -> bool:
+    """Whether a node is the operation that a library's kernel is named after."""
+    return re.sub(r"(_\d+)+$", "", node) == symbol_of(key)
 
 
 def _lists(found: Any) -> dict[str, list[Any]]:
