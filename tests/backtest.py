@@ -33,7 +33,8 @@ _SLACK = 0.02  # a gain and a bound are both measured: so much of the time lies 
 @dataclass(frozen=True)
 class Pair:
     """``remedies``: codes that name the change that was made; ``limits``: resources that limited before; ``word``:
-    of the comparison; empty ones are not judged. ``gain``: share of the time that was really saved."""
+    of the comparison; empty ones are not judged. ``gain``: share of the time that was really saved; ``is_elsewhere``:
+    measured in other runs than those recorded."""
 
     name: str
     base: Path
@@ -43,11 +44,12 @@ class Pair:
     word: str
     gain: float
     options: Options = field(default_factory=Options)
+    is_elsewhere: bool = False
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """``place``: of the change among the advice, from 1; 0: not there. None: not judged."""
+    """``place``: of the change among the advice, from 1; 0: not there. None: not judged, or not decided."""
 
     pair: Pair
     advised: tuple[str, ...]
@@ -66,15 +68,21 @@ def judge(pair: Pair) -> Outcome:
     advice = advise(base, limit)
     codes = tuple(one.code for one in advice)
     found = [place for place, code in enumerate(codes, 1) if code in pair.remedies]
+    said = _headline(base, other)
     bound = None
     if found and advice[found[0] - 1].is_bound:
-        bound = advice[found[0] - 1].bound_ratio >= pair.gain - _SLACK
-    said = _headline(base, other)
+        gains = (pair.gain, 1 - said.ratio if pair.is_elsewhere and said is not None else pair.gain)
+        bound = holds(advice[found[0] - 1].bound_ratio, min(gains), max(gains))
     return Outcome(
         pair, codes, (found or [0])[0] if pair.remedies else None, bound, said.word if said else "",
         (said is not None and said.word == pair.word) if pair.word else None, limit.limits,
         bool({limit.kind, *limit.limits[:1]} & pair.limits) if pair.limits else None,
     )  # fmt: skip
+
+
+def holds(bound: float, least: float, most: float) -> bool | None:
+    """Whether a bound is kept by a gain of which two measurements are known; None where it lies between them."""
+    return True if bound >= most - _SLACK else None if bound >= least - _SLACK else False
 
 
 def _headline(base: Results, other: Results) -> Headline | None:
@@ -136,7 +144,8 @@ def recorded_pairs(folder: Path) -> Iterator[Pair]:
             gain = 1 - seconds["after"] / seconds["before"]
             is_clear = abs(gain) > CLEAR or said["WORD"] == "same"
             yield Pair(f"recorded: {said['__doc__'].rstrip('.')}", base, other, frozenset(said["REMEDIES"]),
-                       frozenset(said.get("LIMITS", ())), said["WORD"] if is_clear else "", gain)  # fmt: skip
+                       frozenset(said.get("LIMITS", ())), said["WORD"] if is_clear else "", gain,
+                       is_elsewhere=True)  # fmt: skip
 
 
 # -- pairs that the simulator runs -------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from backtest import FAMILIES, FIRST, RECORD, Pair, by_source, edited_pairs, judge, kept, simulated_pairs
+from backtest import FAMILIES, FIRST, RECORD, Pair, by_source, edited_pairs, holds, judge, kept, simulated_pairs
 from generators.edited_programs import EDITS
 from generators.machine import write
 from generators.visitors_planted import Change, period_ns, run
@@ -46,6 +46,11 @@ def test_the_record_of_recorded_pairs_is_that_of_the_documentation():
     assert all(one.bound_holds is None or one.place for one in outcomes)
     [row] = [row for row in by_source(outcomes) if row[0] == "recorded"]
     assert f"| {' | '.join(row)} |" in RECORD.read_text(encoding="utf-8")
+
+
+def test_a_bound_between_two_measurements_of_a_gain_is_not_decided():
+    assert [holds(bound, 0.4, 0.6) for bound in (0.7, 0.59, 0.5, 0.39, 0.3)] == [True, True, None, None, False]
+    assert [holds(bound, 0.5, 0.5) for bound in (0.49, 0.47)] == [True, False]
 
 
 def test_a_cure_of_a_planted_fault_gains_what_it_should():

@@ -37,8 +37,11 @@ def one_side(samples, is_repeated):
         return estimate, math.hypot(error, 0.25 * SPREAD * estimate, RESOLUTION), len(means) - 1
     if len(values) < 2:
         return estimate, math.nan, 0
-    own, assumed = np.var(values, ddof=1) / len(values), RESOLUTION**2 + (SPREAD * estimate) ** 2
-    freedom = (own + assumed) ** 2 / (own**2 / (len(values) - 1) + assumed**2 / 12)
+    dropped = len(values) // 5  # of each end: the error of a trimmed mean is that of the Winsorised sample (Yuen)
+    kept, inside = len(values) - 2 * dropped, stats.mstats.winsorize(np.array(values, float), limits=(0.2, 0.2))
+    own = np.sum((inside - inside.mean()) ** 2) / (kept * (kept - 1))
+    assumed = RESOLUTION**2 + (SPREAD * estimate) ** 2
+    freedom = (own + assumed) ** 2 / (own**2 / (kept - 1) + assumed**2 / 12)
     return estimate, math.sqrt(own + assumed), freedom
 
 

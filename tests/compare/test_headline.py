@@ -6,11 +6,14 @@ import re
 import shlex
 from dataclasses import replace
 
+import numpy as np
+import pandas as pd
 import pytest
 from generators.simulator import Act, Machine, Program, World
 from helpers import called
 
 from xsp_post.compare import compare
+from xsp_post.compare.headline import _of_executions
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 
@@ -45,6 +48,26 @@ def test_both_times_and_their_ratio_open_the_comparison(factor, word, tmp_path):
     low, high = (float(x.replace("−", "-").replace(",", "")) for x in re.search(
         r"interval (.+?) % … (.+?) %", said).groups())  # fmt: skip
     assert -100 < low < high and (low > 0) == (word == "Slower") == (high > 0)
+
+
+@pytest.mark.parametrize(
+    ("base", "other", "word"),
+    [
+        ([10, 11, 10, 12, 11, 300], [2, 2.1, 2, 2.2, 2, 2], "faster"),  # something else disturbed one execution
+        ([2, 2.1, 2, 2.2, 2, 2], [10, 11, 10, 12, 11, 300], "slower"),
+        ([10, 11, 10, 12, 11, 300], [10, 10, 11, 12, 11, 12], "undecided"),
+        ([300, 1, 2, 80, 5, 1], [290, 1, 1, 40, 8, 2], "undecided"),
+    ],
+)
+def test_one_disturbed_execution_decides_nothing(base, other, word):
+    rows = [
+        pd.DataFrame({"latency_ns": np.array(times) * 1e6, "capture_id": 0, "process_id": 1, "batch_size": -1,
+                      "device_offset_ns": 0.0, "projection_ns": np.array(times) * 1e6,
+                      "start_ns": np.cumsum([0, *times[:-1]]) * 1e6})
+        for times in (base, other)
+    ]  # fmt: skip
+    said = _of_executions(rows, 0.05, 1.0)
+    assert said is not None and said.word == word and -1 < said.low < said.ratio - 1 < said.high
 
 
 def test_executions_that_overlap_are_compared_by_their_pace(tmp_path):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 import recorded
+from builders import ExportBuilder
 from generators.simulator import Act, Machine, Program, World
 from programs import Op, run_steps, scaled
 
@@ -20,6 +21,7 @@ from xsp_post.replay.experiment import (
     LAUNCHES,
     RANKS,
     SYNCHRONISATION,
+    _Trial,
     run_experiment,
 )
 from xsp_post.replay.fidelity import identity_of
@@ -137,6 +139,31 @@ def test_half_of_the_waits_is_half_of_what_a_program_without_them_saves(tmp_path
     assert SYNCHRONISATION in found.limits and gain == pytest.approx(saved / 2, abs=0.03)
     said = advise(results, find_limit(results))
     assert said[0].code == "item-in-step" and "cuda-graphs" not in [one.code for one in said]
+
+
+@pytest.mark.parametrize("is_early", [False, True])
+def test_executions_are_not_shorter_than_their_busiest_stream_works(tmp_path, is_early):
+    """Work of before keeps another stream busy until the last execution has nearly ended."""
+    builder = ExportBuilder()
+    builder.kernel("before", launch=(0, 1_000), run=(2_000, 900_000 if is_early else 9_000), stream=9)
+    for step in range(3):
+        at = 10_000 + step * 330_000
+        builder.range(f"step {step}", at, at + 320_000)
+        for start in range(at, at + 310_000, 31_000):
+            builder.kernel("own", launch=(start, start + 1_000), run=(start + 2_000, start + 32_000), stream=7)
+    results = analyze([builder.write(tmp_path / "r.sqlite")], Options(model_range="^step"))
+    assert len(results.frame("experiment"))
+    assert ("elapsed-below-busy" in set(results.found()["code"])) == is_early
+
+
+@pytest.mark.parametrize(("taken_ns", "is_said"), [(1e12, False), (1_000.0, True)])
+def test_no_gain_is_more_than_was_taken_away(tmp_path, taken_ns, is_said):
+    run_steps(DEVICE, 8, tmp_path / "r.sqlite")
+    trial = _Trial(identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0), None)
+    recorded_gain = trial.gain((KERNELS,), 0).gain_ratio
+    assert trial.taken_ns[(KERNELS,)] >= recorded_gain * trial.replayed_ns[0] and not trial.beyond_share
+    trial.taken_ns[(KERNELS,)] = taken_ns
+    assert (trial.gain((KERNELS,), 0).gain_ratio < recorded_gain) == is_said == bool(trial.beyond_share)
 
 
 # What limits each, as MEANING.md says.

@@ -67,7 +67,7 @@ def said(program: ExportBuilder, tmp_path, *, replayed: bool = False):
 def test_every_remedy_is_found_by_some_rule():
     source = inspect.getsource(advice_host) + inspect.getsource(advice_kernels)
     assert [code for code in REMEDIES if f'"{code}"' not in source] == []
-    fields = re.findall(r"\{(\w+)\}", " ".join(one.what for one in REMEDIES.values()))
+    fields = re.findall(r"\{(\w+)\}", " ".join(one.what + one.unsure for one in REMEDIES.values()))
     assert [name for name in WORDS if name not in {*fields, "pinned", "tf32"}] == []
 
 
@@ -249,6 +249,64 @@ def test_calls_of_the_operating_system(tmp_path, call, code):
         program.os_call(call, program.at * US, (program.at + 200) * US).host(200, "wait").work()
     advice = said(program, tmp_path)[0]
     assert (code in advice and call in (advice[code].what + advice[code].evidence)) or code == "sleeps"
+
+
+@pytest.mark.parametrize(
+    ("pieces_us", "is_inside", "text"),
+    [(200, False, "Move the host code in load"), (200, True, ""), (5_000, True, "Find out what the host does in load")],
+)
+def test_host_code_in_a_range_that_launches_has_no_name(tmp_path, pieces_us, is_inside, text):
+    """A range that launches nothing is the code; in one that launches only long pieces are more than calling."""
+    program = Program()
+    for _ in range(30):
+        begin = program.at
+        program.host(pieces_us, "" if is_inside else "load").work(took=20)
+        if is_inside:
+            program.range("load", begin * US, program.at * US)
+    found = said(program, tmp_path)[0].get("host-code")
+    assert (found.what if found else "").startswith(text) and bool(found) == bool(text)
+
+
+@pytest.mark.parametrize(("names", "is_advised"), [(["a", "b"], True), (["a", "b", "c", "d"], False)])
+def test_graphs_need_executions_that_repeat(tmp_path, names, is_advised):
+    """Six executions of launches; two kinds of them in turn, or none like another."""
+    program = Program()
+    for number in range(6):
+        begin = program.at
+        for turn in range(40):
+            program.host(20).work(names[0] if turn < 20 + len(names) // 4 * number else names[1], took=2)
+        program.wait(5).range(f"step {number}", begin * US, program.at * US)
+    advice, situation = said(program, tmp_path, replayed=True)
+    assert situation.execution_count == 6 and ("cuda-graphs" in advice) == is_advised
+
+
+def test_no_graphs_where_a_replay_of_them_gains_nothing(tmp_path):
+    """The host runs ahead of a device that is always at work."""
+    program = Program()
+    for number in range(60):
+        at = number * 20
+        program.kernel("own", launch=(at * US, (at + 2) * US), run=((3 + 50 * number) * US, (52 + 50 * number) * US),
+                       **FULL)  # fmt: skip
+    assert "cuda-graphs" not in said(program, tmp_path, replayed=True)[0]
+
+
+@pytest.mark.parametrize(("call", "is_advised"), [("read", True), ("epoll_wait", False), ("poll", False)])
+def test_nobody_moves_a_wait_for_a_request(tmp_path, call, is_advised):
+    program = Program()
+    for _ in range(30):
+        program.os_call(call, program.at * US, (program.at + 200) * US).host(200).work()
+    assert ("host-blocked" in said(program, tmp_path)[0]) == is_advised
+
+
+def test_a_thread_that_rests_for_no_known_reason_does_not_sleep(tmp_path):
+    """It gave its processor away for unlike times, and nothing else ran there."""
+    program = Program()
+    for number in range(30):
+        took = 2_000 + 300 * number
+        program.descheduled(program.at * US, (program.at + took) * US).host(took).work()
+    advice, situation = said(program, tmp_path)
+    assert "sleep" in set(situation.causes["cause"]) and not {"sleeps", "processor"} & set(advice)
+    assert advice["host-code"].what.startswith("Find out what the host does")
 
 
 def test_time_of_unknown_cause_is_promised_by_nobody(tmp_path):

@@ -188,13 +188,20 @@ def test_a_limit_of_some_captures_knows_no_others():
     assert find_limit(found).captures == (0, 1) and find_limit(found).device_count == 2
 
 
+def test_nothing_limits_where_many_kernels_are_missing():
+    windows = [window(window_ns=100, copy_busy_ns=90, kernel_count=70)]
+    findings = pd.DataFrame([{"capture_id": 0, "code": "kernels-missing", "count": 30}])
+    found = limit_of(experiment(copies=0.4), windows, findings=findings)
+    assert (found.kind, found.reason, found.limits) == ("unknown", "rows-missing", ())
+
+
 def test_more_launches_recorded_into_a_graph_than_kernels_that_ran():
     windows = [window(window_ns=100, copy_busy_ns=90, kernel_count=7)]
     for count, is_said in ((7, False), (8, True)):
         rows = [{"capture_id": 0, "code": "graph-recorded", "count": count}, {"capture_id": 0, "code": "x", "count": 9},
                 {"capture_id": 1, "code": "graph-recorded", "count": 9}]  # fmt: skip
         found = limit_of(experiment(copies=0.4), windows, findings=pd.DataFrame(rows))
-        assert (found.records_graph, found.kind) == ((True, "unknown") if is_said else (False, "copy"))
+        assert (found.reason == "graph-recorded", found.kind) == ((True, "unknown") if is_said else (False, "copy"))
         assert found.facts == ({"count": 8} if is_said else {})
 
 

@@ -60,8 +60,9 @@ def tree(
 
 def _next(sources: list[Path], results: "Results") -> str:
     from xsp_post.reports.verdict import main_limit
+    from xsp_post.tables.analyses.limits import GRAPH_RECORDED
 
-    if main_limit(results).records_graph:  # its kernels ran in another trace
+    if main_limit(results).reason == GRAPH_RECORDED:  # its kernels ran in another trace
         return "Next: " + shared.command("xsp-post", "tree", "TRACE-OF-REPLAYS", "--layers-from", *sources)
     if str(sources[-1]).endswith(".xsp.sqlite"):
         return "Next: " + shared.command("xsp-post", "report", *sources, "-o", "report.html")

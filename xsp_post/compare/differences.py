@@ -63,16 +63,16 @@ def differences(
         floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
         summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
         pooled = summarise_groups(values[mine], groups[mine], count)
-        mean, size = pooled["trimmed_mean"].to_numpy(), pooled["count"].to_numpy(np.float64)
-        own = pooled["std"].to_numpy() ** 2 / size
+        mean, own = pooled["trimmed_mean"].to_numpy(), pooled["standard_error"].to_numpy() ** 2
         assumed = resolution**2 + (least_spread * mean) ** 2
         stand_in = np.sqrt(own + assumed)
-        # Welch-Satterthwaite: the iterations have their number less one, what is taken for granted a few
+        # Welch-Satterthwaite: the iterations that are kept have their number less one, what is taken for granted a few
         with np.errstate(divide="ignore", invalid="ignore"):
-            freedom = (own + assumed) ** 2 / (own**2 / (size - 1) + assumed**2 / STAND_IN_FREEDOM)
+            kept = pooled["degrees_of_freedom"].to_numpy()
+            freedom = (own + assumed) ** 2 / (own**2 / kept + assumed**2 / STAND_IN_FREEDOM)
         single = ~both_repeated
         summary.loc[single, "standard_error"] = stand_in[single]
-        summary.loc[single, "degrees_of_freedom"] = np.where(size > 1, freedom, np.nan)[single]
+        summary.loc[single, "degrees_of_freedom"] = freedom[single]
     compared = compare_summaries(summaries[0], summaries[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()

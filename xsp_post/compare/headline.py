@@ -6,8 +6,17 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.statistics import t_quantiles
-from xsp_post.compare.differences import CAPTURES, FASTER, SIGNIFICANCE, SLOWER, STAND_IN_FREEDOM, differences
+from xsp_post.arrays.statistics import t_quantiles, trimmed_mean
+from xsp_post.compare.differences import (
+    CAPTURES,
+    FASTER,
+    REPEATED_SHARE,
+    RESOLUTION_NS,
+    SIGNIFICANCE,
+    SLOWER,
+    STAND_IN_FREEDOM,
+    differences,
+)
 from xsp_post.compare.impact import RECORDING, WORK, Impact
 from xsp_post.compare.matching import Side
 from xsp_post.model.results import frame_or_empty
@@ -123,13 +132,17 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     values = np.concatenate([frame["value"].to_numpy(np.float64) for frame in samples])
     side = np.repeat([0, 1], [len(frame) for frame in samples])
     capture = np.concatenate([frame["capture_id"].to_numpy(np.int64) for frame in samples])
-    tested = differences(values, np.zeros(len(values), np.int64), side, capture, 1, spread).iloc[0]
-    base, other = float(tested["base"]), float(tested["other"])
-    if not base > 0 or not other > 0:
+    base, other = (trimmed_mean(frame["value"]) for frame in samples)
+    if not base > 0 or not other > 0 or not (values > 0).all():
         return None
     batches = [int(frame["batch_size"].iloc[0]) for frame in rows]
     scale = batches[1] / batches[0] if min(batches) > 0 else sizes
-    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2 * np.sqrt(2 / (base**2 + other**2))
+    # of logarithms: a ratio is asked for, and what disturbs an execution makes it several times as long
+    unsure = spread * (REPEATED_SHARE if all(frame["capture_id"].nunique() > 1 for frame in samples) else 1.0)
+    unsure = float(np.hypot(unsure, RESOLUTION_NS / values.min()))
+    none = np.zeros(len(values), np.int64)
+    tested = differences(np.log(values), none, side, capture, 1, least_spread=0.0, resolution=unsure).iloc[0]
+    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2
     interval = OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
     if np.isnan(half):
         half, interval = _assumed(), ASSUMED

@@ -16,6 +16,7 @@ _LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|ModuleLaunch|ExtLaunch")
 _BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
 _FEW_RATIO = 0.05  # below it the edges of the recording explain them
 _MOST_RATIO = 0.9
+_MANY_RATIO = 0.2  # of the launches from the first one whose kernel was recorded to the middle one
 
 
 def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: Strings) -> list[Finding]:
@@ -37,7 +38,15 @@ def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: 
     cause = _cause(launches, rows, lost, activities)
     example = f"{len(lost):,} of {len(rows):,} launches; {cause}"
     severity = INFO if share < _FEW_RATIO else ""
-    return [*found, finding("launches-without-kernel", count=len(lost), example=example, severity=severity)]
+    found.append(finding("launches-without-kernel", count=len(lost), example=example, severity=severity))
+    start = launches["start_ns"].to_numpy()
+    kept, without = start[np.setdiff1d(rows, lost)], start[lost]
+    if len(kept):  # what was launched between two that ran has run, but for what waits at the end of the recording
+        is_early = (without > kept.min()) & (without < np.median(kept))
+        if is_early.sum() > _MANY_RATIO * (is_early.sum() + len(kept) / 2):
+            count = int(((without > kept.min()) & (without < kept.max())).sum())
+            found.append(finding("kernels-missing", count=count, example=example))
+    return found
 
 
 def _named(names: np.ndarray, texts: Strings, pattern: re.Pattern[str]) -> np.ndarray:

@@ -49,6 +49,8 @@ _SYSTEM = (
     r"read|^p?write|writev|recv|send|poll|select|accept|connect|open|close|^f(?:gets|put[cs]|flush|printf|seek)|^put[cs]|sync$",
 )
 
+TIMER = "a timer: equal lengths"  # what a thread waited for that slept equally long again and again
+
 # Ranges inside which a host thread talks to other ranks.
 _COMMUNICATION = (
     r"nccl|rccl|c10d::|record_param_comms|gloo|\bMPI_|nvshmem|all_?(?:reduce|gather)|reduce_?scatter|all_?to_?all|"

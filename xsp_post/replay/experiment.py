@@ -10,6 +10,7 @@ which has what the host does before and after.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
@@ -89,6 +91,8 @@ class Experiment:
     latency: Answer | None
     refusal: str  # why nothing is said; '' when something is
     beyond: dict[str, float]  # resources whose replay saved more than the half that was taken away
+    beyond_share: dict[str, float]  # and those that saved more than was taken away from all their calls and operations
+    busy_ns: int  # of the busiest stream, within the executions; the mean of the processes
 
 
 def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -> Experiment:
@@ -108,7 +112,8 @@ def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -
             else None for question in (0, 1)
         ]  # fmt: skip
     said = "" if answers[0] is not None else refusal
-    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said, trial.beyond)
+    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said, trial.beyond,
+                      trial.beyond_share, trial.busiest_ns if len(operations) else 0)  # fmt: skip
 
 
 def _answer(trial: _Trial, question: int) -> Answer:
@@ -168,6 +173,8 @@ class _Trial:
     def __init__(self, identity: Identity, is_bandwidth: np.ndarray | None) -> None:
         self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
         self.beyond: dict[str, float] = {}
+        self.beyond_share: dict[str, float] = {}
+        self.taken_ns: dict[tuple[str, ...], float] = {}  # from all calls and operations; inf: waits went, too
         self.is_bandwidth, self.executions = is_bandwidth, find_executions(identity.graph, of_every_kind=True)
 
     @cached_property
@@ -202,6 +209,20 @@ class _Trial:
         """In the replay without a change."""
         return self._times(self.executions, simulated_clock(self.identity.replayed))
 
+    @cached_property
+    def busiest_ns(self) -> int:
+        """How long the busiest stream of a process worked in its executions, the mean of the processes."""
+        operations, rows = self.identity.graph.recording.operations, self.executions.work[0]
+        busiest: dict[int, int] = {}
+        for stream in np.unique(operations.stream[rows]).tolist():
+            mine = rows[operations.stream[rows] == stream]
+            busy, process = (
+                union_length(operations.start_ns[mine], operations.end_ns[mine]),
+                operations.process[mine[0]],
+            )
+            busiest[process] = max(busy, busiest.get(process, 0))
+        return int(np.mean(list(busiest.values()))) if busiest else 0
+
     def error_ratio(self, question: int) -> float:
         """How far the replay without a change is off in this time."""
         return abs(self.replayed_ns[question] / max(self.recorded_ns[question], 1) - 1)
@@ -218,7 +239,10 @@ class _Trial:
         middle = (ways[0] + ways[-1]) / 2
         if middle > (1 - FACTOR) * (1 + LARGEST_ERROR_RATIO):
             self.beyond[" and ".join(resources) if len(resources) < 3 else TOGETHER] = middle
-        middle = min(middle, 1 - FACTOR)  # what begins late may seem to save more
+        most = self.taken_ns.get(resources, math.inf) / before
+        if middle > most * (1 + LARGEST_ERROR_RATIO) + LARGEST_ERROR_RATIO:
+            self.beyond_share[" and ".join(resources)] = middle
+        middle = min(middle, 1 - FACTOR, most)  # what begins late may seem to save more
         error = self.identity.error_ratio if not self.identity.refusal else self.error_ratio(question)
         margin = margin_of(error, middle * before, (1 - middle) * before) + abs(ways[0] - ways[-1]) / 2
         return Gain(resources, middle, margin)
@@ -227,6 +251,11 @@ class _Trial:
         graph, executions = self.identity.graph, self.executions
         is_half = resources == (SYNCHRONISATION,)  # of the waits: half of what is saved where nobody waits
         amounts = self._shorter(resources, 0.0 if is_half else FACTOR)
+        if len(resources) == 1 and resources[0] not in (HOST, SYNCHRONISATION, RANKS):  # nothing but times changed
+            same = vars(graph.amounts)
+            times = [name for name in same if name.endswith("_ns") and isinstance(same[name], np.ndarray)]
+            shorter = [np.abs(same[name] - vars(amounts)[name]).sum() for name in times if name != "release_ns"]
+            self.taken_ns[tuple(resources)] = float(sum(shorter))
         if HOST in resources:
             executions = _with_shorter_edges(executions, FACTOR)
         if release_ns is not None:

@@ -19,7 +19,7 @@ from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in
-from xsp_post.replay.calls import CallClass, are_communication, call_classes, system_class
+from xsp_post.replay.calls import TIMER, CallClass, are_communication, call_classes, system_class
 from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
@@ -66,7 +66,6 @@ _OF_CALL = np.array([Cause.HOST_CODE, Cause.LAUNCH_CALL, Cause.COPY_CALL, Cause.
                      Cause.MODULE_LOAD], np.int8)  # fmt: skip
 # By `calls.system_class`, −1 last.
 _OF_SYSTEM = np.array([Cause.SLEEP, Cause.THREAD_WAIT, Cause.INPUT_OUTPUT, Cause.OS_CALL], np.int8)
-TIMER = "a timer: equal lengths"
 _LEAST_TIMES = 5  # equal lengths that are no accident
 _LONG_WAIT_NS = 100_000  # what other threads did is asked of waits that are longer
 # What a thread without a call or a range of its own does while it waits for another one.

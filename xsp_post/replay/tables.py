@@ -8,9 +8,11 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import column_names
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.experiment import DEVICE, KERNELS, LATENCY, TOGETHER, Answer, Experiment, run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
+from xsp_post.replay.recording import CLOCK_TOLERANCE_NS
 from xsp_post.replay.what_if import middle_execution, path_of_execution
 
 LEAST_BANDWIDTH_RATIO = 0.5  # of a kernel's time that its bytes need at the least, where memory limits it
@@ -46,9 +48,14 @@ def experiment_frame(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
         answers = ((DEVICE, found.device), (LATENCY, found.latency))
         said = [row for name, answer in answers if answer for row in _answer_rows(found, name, answer)]
         rows += [{"capture_id": capture_id, "is_part": identity.graph.recording.is_part, **row} for row in said]
-        if said and found.beyond:
-            example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in found.beyond.items())
-            findings.append(finding("gain-beyond-half", count=len(found.beyond), example=example))
+        for code, beyond in (("gain-beyond-half", found.beyond), ("gain-beyond-share", found.beyond_share)):
+            if said and beyond:
+                example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in beyond.items())
+                findings.append(finding(code, count=len(beyond), example=example))
+        elapsed = found.device.elapsed_ns if found.device else 0
+        if elapsed and found.busy_ns > elapsed + CLOCK_TOLERANCE_NS:
+            example = f"{format_ns(elapsed)} of executions, {format_ns(found.busy_ns)} of the busiest stream"
+            findings.append(finding("elapsed-below-busy", example=example))
     return pd.DataFrame(rows, columns=column_names("experiment")), findings
 
 

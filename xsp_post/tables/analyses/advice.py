@@ -17,7 +17,7 @@ from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
-from xsp_post.tables.analyses.limits import LEAST_OPERATIONS, SERIAL, Limit, operation_count
+from xsp_post.tables.analyses.limits import GRAPH_RECORDED, LEAST_OPERATIONS, SERIAL, Limit, operation_count
 from xsp_post.tables.analyses.remedies import REMEDIES
 
 MOST = 7
@@ -61,14 +61,16 @@ class Advice:
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
-    """The remedies worth trying. None where the capture only recorded a CUDA graph: its host code runs once."""
+    """The remedies worth trying. None where the capture does not show how the program ran (`Limit.is_of_no_run`)."""
     return list(_known(results, limit)[1])
 
 
 def why_none(results: Results, limit: Limit) -> str:
     """Why `advise` has nothing to say, as one sentence."""
-    if limit.records_graph:
-        return "Nothing is advised: the capture shows how a CUDA graph was recorded, not how it ran."
+    if limit.is_of_no_run:
+        is_graph = limit.reason == GRAPH_RECORDED
+        what = "shows how a CUDA graph was recorded, not how it ran" if is_graph else "lacks many kernels that ran"
+        return f"Nothing is advised: the capture {what}."
     if limit.reason == SERIAL:
         return "Nothing is advised here: Nsight Compute's own sections advise on each kernel."
     if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
@@ -98,7 +100,7 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
 
 def _worth(results: Results, limit: Limit) -> list[Found]:
     """The remedies that concern enough of the time, before any replay."""
-    if not limit.window_ns or not limit.window or limit.records_graph:
+    if not limit.window_ns or not limit.window or limit.is_of_no_run:
         return []
     is_little = operation_count(results, limit.captures) < LEAST_OPERATIONS
     situation = Situation(results, limit)
@@ -116,7 +118,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     words = one.words
     change = remedy.change.format(**words)
     whole = one.whole_ns or limit.whole_ns
-    what = _TWO_SPACES.sub("", remedy.what.format(**words))
+    what = _TWO_SPACES.sub("", (remedy.what if one.is_sure else remedy.unsure).format(**words))
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=f"the {format_ns(whole / max(limit.device_count, 1))} {one.whole}" if one.whole else "the time",
@@ -139,6 +141,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     # what one device loses, all may lose that wait for it
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
+    if known is not None and known < LEAST_RATIO:
+        return None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate,
                    bound_source="replay", is_bound=one.is_bound, replay_error_ratio=identity.error_ratio)  # fmt: skip

@@ -24,6 +24,7 @@ _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParall
 _FRAMEWORK += "|^ProfilerStep"
 _LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
 _LUMP_NS = 1_000_000  # and one that is no overhead of a call
+_FEW_EXECUTIONS = 3
 NOTHING: Mapping[str, str] = {}
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
@@ -42,6 +43,7 @@ class Found:
     ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
     is_bound: bool = True  # false: the ideal of its replay is none either
+    is_sure: bool = True  # false: what is seen does not say what it is (the text ``unsure`` of the remedy)
 
 
 class Situation:
@@ -54,6 +56,9 @@ class Situation:
         self.words = words_for(self.platforms)
         self.is_torch = {PYTORCH, PYTHON} <= self.platforms
         self.is_compiled = bool(self.platforms & {COMPILED, "JAX", "TensorRT"})
+        columns = ["capture_id", "collector"]
+        captures = frame_or_empty(results, "captures", columns)
+        self.is_nsys = bool(captures.loc[captures["capture_id"].isin(limit.captures), "collector"].eq("nsys").all())
 
     def found(
         self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING, **others: Any
@@ -98,40 +103,57 @@ class Situation:
             hit = hit | (hit[parent] & (parent >= 0))
         return self.causes[self.causes["path_id"].isin(numbers[hit]).to_numpy(bool)]
 
-    def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
-        """Which rows of `causes` lie in ranges of a framework; or, where no piece is a tenth of an execution, in
-        inferred ones, in none but the execution, or without a frame in ranges that launch kernels: there is no place
-        whose code could move."""
+    @cached_property
+    def _owners(self) -> pd.DataFrame:
+        """By name of a range: whether it is inferred, nothing but the execution, and whether it computes; bool."""
         paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_ns", "copy_ns"])
-        is_none, names = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL"), paths["name"]
-        is_none = rows["owner"].isin(names[is_none].astype(str))
-        launches = rows["owner"].isin(names[paths["kernel_ns"].gt(paths["copy_ns"])]) & rows["call_name"].eq("")
-        each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
-        is_short = rows["longest_ns"] < _LONG_PIECE_RATIO * each
-        return (rows["owner"].str.contains(_FRAMEWORK) | ((is_none | launches) & is_short)).to_numpy()
+        said = pd.DataFrame({
+            "is_inferred": paths["is_inferred"].fillna(False).astype(bool), "is_whole": paths["level"].eq("MODEL"),
+            "computes": paths["kernel_ns"].gt(paths["copy_ns"]),
+        })  # fmt: skip
+        return said.groupby(paths["name"].astype(str)).any()
+
+    def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
+        """Which rows of `causes` lie in ranges of a framework, or in short pieces in ranges that launch kernels or that
+        nobody recorded: there is no place whose code could move."""
+        owned = self._owners[self._owners.any(axis=1)].index
+        is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < _LUMP_NS, ~self.is_lump(rows))
+        return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
 
     def place(self, rows: pd.DataFrame) -> str:
         """A pattern of the ranges that own these rows, where all are the program's and none computes: all that is
         inside them can go elsewhere; else ''."""
-        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_ns", "copy_ns"])
-        own = paths["level"].ne("MODEL") & ~paths["is_inferred"].fillna(False).astype(bool)
-        own &= ~paths["name"].astype(str).str.contains(_FRAMEWORK)
-        can = own.groupby(paths["name"].astype(str)).all()
-        can &= ~paths["kernel_ns"].gt(paths["copy_ns"]).groupby(paths["name"].astype(str)).any()
+        can = self._owners.index[~self._owners.any(axis=1)]
         owners = rows["owner"].unique()
-        return f"^(?:{'|'.join(map(re.escape, owners))})$" if set(owners) <= set(can.index[can]) else ""
+        is_own = set(owners) <= set(can) and not rows["owner"].str.contains(_FRAMEWORK).any()
+        return f"^(?:{'|'.join(map(re.escape, owners))})$" if is_own else ""
+
+    def is_inferred(self, owner: str) -> bool:
+        """Whether nobody gave a range this name: it is no place for a reader."""
+        return owner in self._owners.index and bool(self._owners["is_inferred"][owner])
 
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
-        """Which rows of `causes` are host code that is mostly one long piece in each execution."""
+        """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
         each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
         times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
         is_long = rows["longest_ns"] >= max(_LONG_PIECE_RATIO * each, _LUMP_NS)
-        return rows["cause"].eq("host_code") & is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
+        is_one = is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
+        is_lump = is_one | (rows["idle_ns"] >= _LUMP_NS * rows["piece_count"])
+        return rows["cause"].isin(["host_code", "sleep"]) & is_lump
 
     @cached_property
     def execution_count(self) -> int:
         """Executions of the scope; 1 where none is known."""
         return max(self.kernels["iteration_index"].nunique(), 1) if self.limit.scope != OUTSIDE else 1
+
+    @cached_property
+    def is_repeated(self) -> bool:
+        """Whether two executions run the same kernels in the same order; fewer than three say nothing against it."""
+        rows = self.kernels[self.kernels["iteration_index"].notna()]
+        of = [rows["capture_id"], rows["iteration_index"]]
+        place = rows.groupby(of, sort=False).cumcount() + 1
+        order = (place * (pd.factorize(rows["name"])[0] + 1)).groupby(of, sort=False).agg(["size", "sum"])
+        return len(order) < _FEW_EXECUTIONS or bool(order.duplicated().any())
 
     @cached_property
     def kernels(self) -> pd.DataFrame:

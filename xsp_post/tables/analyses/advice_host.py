@@ -6,15 +6,15 @@ import pandas as pd
 
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
-from xsp_post.replay.calls import LONG_HOST_NS
+from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
-from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, lead_in
+from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
-SHORT_KERNEL_NS = 20_000
+SHORT_KERNEL_NS, SHORT_OPERATOR_NS = 20_000, 100_000  # of a GPU; of a CPU, with what the profiler costs
 LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
 LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
@@ -25,6 +25,9 @@ _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all that is in the same ranges
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
+_WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
+_FOR_OTHERS = "poll|select|accept"  # calls that wait for a request or a message: nobody can move them
+_LONG_WAIT_NS = 10_000  # of an operation for another stream: less is the way from one to the other
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
 
@@ -82,7 +85,7 @@ def _launches(situation: Situation) -> list[Found]:
     is_once = causes["cause"].isin(["profiler_overhead", "module_load", FIRST_LAUNCH])
     known = _sum(causes[~is_once])
     can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
-    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES:
+    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES and situation.is_repeated:
         said = (f"The device waited {format_ns(_sum(mine))} for launches and {format_ns(_sum(host))} for host code "
                 f"between them; {format_count(count)} kernels of {format_ns(mean)} on average.")  # fmt: skip
         found += situation.found("cuda-graphs", _sum(mine) + _sum(host), said)
@@ -95,7 +98,9 @@ def _launches(situation: Situation) -> list[Found]:
                 f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
         found += situation.found("batch-host-loop", known + in_loop, said, words={"count": format_count(round(reads))})
-    if mean < SHORT_KERNEL_NS and limit.busy_ns < 0.5 * limit.window_ns and count >= LEAST_LAUNCHES:
+    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else SHORT_OPERATOR_NS) and count >= LEAST_LAUNCHES
+    has_batch = bool(situation.platforms & _WITH_BATCH) or limit.scope != OUTSIDE
+    if is_short and has_batch and limit.busy_ns < 0.5 * limit.window_ns:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
@@ -144,16 +149,18 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
-    named = with_line(situation.results, owner)
-    place = f"in {named}" if owner else "in no range" if code == "host-code" and not calls.idxmax() else ""
-    if owner and len(owned) > 1:
+    named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
+    place = f"in {named}" if named else ""
+    if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
-    said += f", {format_ns(int(owned.max()))} of it in {named}." if owner and len(owned) > 1 else "."
+    said += f", {format_ns(int(owned.max()))} of it in {named}." if named and len(owned) > 1 else "."
     call = str(calls.idxmax()) or "the call"
     inside = situation.place(rows) if code in _ELSEWHERE else ""
+    # without a name for the code, in a range that does other things, too, nobody knows what it is
+    is_sure = code != "host-code" or bool(inside or calls.idxmax())
     return situation.found(code, spent, said, words={"place": place, "call": call} | words, is_open=bool(inside),
-                           ideal=f"host:{inside}=none" if inside else "")  # fmt: skip
+                           ideal=f"host:{inside}=none" if inside else "", is_sure=is_sure)  # fmt: skip
 
 
 def _pieces(rows: pd.DataFrame) -> str:
@@ -170,18 +177,22 @@ def _host(situation: Situation) -> list[Found]:
     count = int(allocations["piece_count"].sum())
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
     found = [replace(one, is_open=True) for one in found]
+    queued, blocked, rests = waited("queued", "device_wait"), waited("os_call", "input_output"), waited("sleep")
+    queued = queued[queued["idle_ns"] >= _LONG_WAIT_NS * queued["piece_count"]]
+    is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
-        "streams": ["queued", "device_wait"], "load-once": ["module_load"], "host-blocked": ["os_call", "input_output"],
-        "sleeps": ["sleep"], "processor": ["descheduled"],
+        "streams": queued, "load-once": waited("module_load"),
+        "host-blocked": blocked[~blocked["call_name"].str.contains(_FOR_OTHERS)], "sleeps": rests[is_asleep],
+        "processor": waited("descheduled"),
     }  # fmt: skip
-    for code, names in causes.items():
-        found += _place_of(situation, code, waited(*names))
+    for code, rows in causes.items():
+        found += _place_of(situation, code, rows)
     threads = waited("thread_wait")
     named = threads[threads["detail"].ne("")]
     if len(named):
         other = str(named.groupby("detail", sort=False)["idle_ns"].sum().idxmax())
         found += _place_of(situation, "waits-for-thread", named, other=other)
-    rows = waited("host_code")
+    rows = pd.concat([waited("host_code"), rests[~is_asleep]])
     # short stretches between launches are the business of graphs; in no range and no frame they have no place
     rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
     has_place = rows["owner"].ne("") | rows["call_name"].ne("") | situation.is_lump(rows)
@@ -196,10 +207,8 @@ def _host(situation: Situation) -> list[Found]:
 
 def _profiler(situation: Situation) -> list[Found]:
     spent = _sum(situation.waited("profiler_overhead"))
-    columns = ["capture_id", "collector"]
-    captures = frame_or_empty(situation.results, "captures", columns)
-    is_nsys = captures.loc[captures["capture_id"].isin(situation.limit.captures), "collector"].eq("nsys").all()
-    how = ": nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none" if is_nsys else ": no stacks, shapes or memory"
+    how = "no stacks, shapes or memory"
+    how = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none" if situation.is_nsys else how
     said = f"The profiler itself made the device wait {format_ns(spent)}."
     return situation.found("record-less", spent, said, words={"recording": how})
 

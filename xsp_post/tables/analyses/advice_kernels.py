@@ -120,7 +120,7 @@ def _layouts(situation: Situation) -> list[Found]:
 def _launch_shape(situation: Situation) -> list[Found]:
     """Kernels of the program itself that leave most of the GPU without work."""
     rows = situation.kernels
-    if not len(rows) or not situation.limit.is_gpu:
+    if not len(rows) or not situation.limit.is_gpu or situation.is_compiled:
         return []
     threads, blocks = (rows[[f"{what}_{axis}" for axis in "xyz"]].prod(axis=1).to_numpy() for what in ("block", "grid"))
     count = pd.to_numeric(pd.Series([situation.device.get("sm_count")]), errors="coerce").fillna(1)
@@ -222,6 +222,7 @@ def _copies(situation: Situation) -> list[Found]:
     return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal)
 
 
+_OF_TRAINING = r"(?i)backward|_bwd|wgrad|dgrad|multi_tensor|adam"
 _RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
 _LATE = 0.05  # of the time of all devices
 
@@ -239,8 +240,8 @@ def _collectives(situation: Situation) -> list[Found]:
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
         found = situation.found("late-rank", float(most), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"})
         alone = max(int(alone - lost), 0)
-    sums = situation.kernels["name"].astype(str).str.contains("(?i)all_?reduce|reduce_?scatter").any()
-    less = "larger buckets, BF16 gradients" if sums else "fewer and larger messages"
+    trains = situation.kernels["name"].astype(str).str.contains(_OF_TRAINING).any()
+    less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
     outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
     said = f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks{outside}."
     return found + situation.found("overlap-collectives", alone + waited, said, words={"less": less})

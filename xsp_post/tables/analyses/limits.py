@@ -13,6 +13,7 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import summed
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_count
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.replay.recording import COUNTS
 from xsp_post.tables.analyses.places import line_of
@@ -48,8 +49,9 @@ SCOPES = ("execution", "warm-up", OUTSIDE)
 # part of the verdict.
 LEAD_IN, LEAD_OUT, BETWEEN = "lead-in", "lead-out", "between"
 # Why nothing is said.
-NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE, SERIAL = (
+NO_WORK, GRAPH_RECORDED, TIME_UNKNOWN, OF_PROFILER, REFUSED, NOTHING_SHOWN, TOO_LITTLE, SERIAL, ROWS_MISSING = (
     "no-work", "graph-recorded", "time-unknown", "profiler", "refused", "nothing-shown", "too-little", "serial",
+    "rows-missing",
 )  # fmt: skip
 
 
@@ -88,9 +90,9 @@ class Limit:
         return self.window_ns - self.unknown_ns
 
     @property
-    def records_graph(self) -> bool:
-        """Whether the capture shows how a CUDA graph was recorded, not how it ran."""
-        return self.reason == GRAPH_RECORDED
+    def is_of_no_run(self) -> bool:
+        """Whether the capture shows how a CUDA graph was recorded, not how it ran, or lacks many of its kernels."""
+        return self.reason in (GRAPH_RECORDED, ROWS_MISSING)
 
     def ratio(self, group: str) -> float:
         """Share of a group in all of the time."""
@@ -128,8 +130,10 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
     of = tuple(int(one) for one in mine["capture_id"].unique())
     base = Limit(UNKNOWN, scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
-    if (recorded := _recorded_into_graphs(results, of)) > sums["kernel_count"]:
+    if (recorded := _count_found(results, of, "graph-recorded")) > sums["kernel_count"]:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
+    if missing := _count_found(results, of, "kernels-missing"):
+        return replace(base, reason=ROWS_MISSING, facts={"count": format_count(missing)})
     collectors = frame_or_empty(results, "captures", ["capture_id", "collector"])
     if len(collectors) and collectors.loc[collectors["capture_id"].isin(of), "collector"].astype(str).eq("ncu").all():
         serial = replace(base, limits=("kernels",), reason=SERIAL)
@@ -194,10 +198,10 @@ def operation_count(results: Results, captures: Sequence[int]) -> int:
     return int(rows.loc[rows["capture_id"].isin(list(captures)), COUNTS].to_numpy().sum())
 
 
-def _recorded_into_graphs(results: Results, captures: Sequence[int]) -> int:
-    """Launches that the captures recorded into CUDA graphs."""
+def _count_found(results: Results, captures: Sequence[int], code: str) -> int:
+    """The count of a finding in these captures."""
     findings = results.found()
-    mine = findings["code"].eq("graph-recorded") & findings["capture_id"].isin(list(captures))
+    mine = findings["code"].eq(code) & findings["capture_id"].isin(list(captures))
     return int(findings.loc[mine, "count"].sum())
 
 

@@ -21,7 +21,8 @@ class Remedy:
     needs: str
     promises: str
     assumed: str
-    ideal: str
+    ideal: str = ""
+    unsure: str = ""
 
     @property
     def resources(self) -> set[str]:
@@ -32,7 +33,7 @@ class Remedy:
 def _read() -> dict[str, Remedy]:
     blocks = read_blocks(_PATH)
     return {
-        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **({"ideal": ""} | block.texts()))
+        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **block.texts())
         for block in blocks
         if not block.name.startswith("*")
     }
