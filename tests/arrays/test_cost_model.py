@@ -44,6 +44,18 @@ def test_terms_that_the_steps_do_not_tell_apart_are_left_out_and_said():
     assert fit_cost(time, unknown).missing["products"] == UNKNOWN
 
 
+def test_the_last_size_has_a_term_only_where_the_others_clearly_leave_something_to_it():
+    sizes, time, terms = mixed(4, noise=0.001)
+    requests = np.random.default_rng(4).integers(1, 64, 1500)
+    plain = fit_cost(time, {**sizes, "requests": requests}, "requests")
+    assert plain.missing == {"requests": NO_EFFECT} and plain.terms == fit_cost(time, sizes).terms
+    model = fit_cost(time + 200_000.0 * requests, {**sizes, "requests": requests}, "requests")
+    assert model.terms == pytest.approx({**terms, "requests": 200_000.0}, rel=0.02)
+    # one token a request: what requests cost, tokens cost
+    tokens = {"tokens": requests, "requests": requests}
+    assert fit_cost(1e6 + 200_000.0 * requests, tokens, "requests").missing == {"requests": FOLLOWS}
+
+
 def test_what_follows_no_size_has_no_model():
     rng = np.random.default_rng(3)
     model = fit_cost(np.exp(3 * rng.standard_normal(400)), {"tokens": rng.integers(1, 999, 400)})

@@ -76,7 +76,7 @@ train#step_num=5,_r=1#|xla|iteration|train||
 transformer_engine._Linear.forward.gemm|megatron|module|transformer_engine._Linear.forward.gemm|Linear|
 Torch-Compiled Region: 0/0|torch_compile|module|Torch-Compiled Region: 0/0|Torch-Compiled Region|
 nn.Module: Conv2d_0|pytorch|module|nn.Module: Conv2d_0|Conv2d|Conv2d_0
-execute_32_context_0(sq0)_generation_32(sq32)|step|iteration|execute_context_generation||
+execute_32_context_0(sq0)_generation_32(sq32)|step|iteration|execute_context_generation (decode)||
 cublasCreate_v2|plain|library|cublasCreate_v2|cublasCreate_v2|
 foo_rank0|plain||foo|foo|
 foo dp_rank=2|plain||foo|foo|

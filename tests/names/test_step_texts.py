@@ -85,6 +85,17 @@ def test_our_own_text_is_read_back_and_folds_to_its_kind():
             )
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["execute_context_{c}({c}00)_generation_{g}({g})", "_forward_step 7: {c} ctx reqs, {c}00 ctx tokens, {g} gen reqs"],
+)
+def test_steps_of_each_kind_fold_to_a_name_of_their_own(text):
+    """Also where no word of the text says the kind: each has its row in the tree."""
+    for c, g, kind in ((2, 0, "prefill"), (2, 3, "mixed"), (0, 3, "decode"), (0, 0, "idle")):
+        name = parse_names(array(text.format(c=c, g=g)))["folded_name"][0]
+        assert name.endswith(f" ({kind})") and not set(name) & set("0123456789")
+
+
 def test_texts_of_no_step_say_nothing():
     texts = array("step:decode now", "execute_this", "prefill", "decode[3]", "aten::add", "jobs=3 tokens", "step[")
     found = step_sizes(texts)

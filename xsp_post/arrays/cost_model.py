@@ -1,7 +1,8 @@
 """Times and sizes of steps → time = a + b·x + …, no term negative, robust against outliers, with its error elsewhere.
 
 Errors are taken relative to the time. A fifth of the steps is held back from the fit; the error is measured on these.
-A term is left out, with the reason, where the steps do not tell it apart from the terms before it. Where the same step
+A term is left out, with the reason, where the steps do not tell it apart from the terms before it; one that may
+be named has one only where the others clearly leave something to it. Where the same step
 takes longer and longer, the terms are those in the middle of the recording.
 """
 
@@ -13,6 +14,7 @@ FEWEST_STEPS = 15
 _MOST_STEPS = 6000  # more do not make a fit better; the rest is held back as well
 _LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what follows from the sizes before it
 _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
+_CLEAR_T = 5.0  # the same of the last one
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY = 1.345, 4.685
 _FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
@@ -65,12 +67,12 @@ class CostModel:
         return any(not self.low[name] <= size <= self.high[name] for name, size in sizes.items() if name in self.low)
 
 
-def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray]) -> CostModel:
+def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray], last: str = "") -> CostModel:
     """The model of ``time`` (n,), in order of time, by ``sizes`` (n,), −1 unknown; terms are tried in the order of
-    ``sizes``."""
-    model = _fit(time, sizes, np.zeros(len(time)))
+    ``sizes``. ``last``: the last of them."""
+    model = _fit(time, sizes, last, np.zeros(len(time)))
     if drift_of(_ratio(time, model.predicted(sizes)))[1]:
-        model = _fit(time, sizes, np.linspace(-1, 1, len(time)))
+        model = _fit(time, sizes, last, np.linspace(-1, 1, len(time)))
         if model.terms:
             model.trend = _slow_change(_ratio(time, model.predicted(sizes)))
     return model
@@ -104,7 +106,7 @@ def _slow_change(ratio: np.ndarray) -> np.ndarray:
     return change / np.median(change)
 
 
-def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], course: np.ndarray) -> CostModel:
+def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], last: str, course: np.ndarray) -> CostModel:
     """`fit_cost` where times also grow or shrink along ``course`` (n,), zero in the middle."""
     known = (time > 0) & np.isfinite(time)
     names = []
@@ -131,8 +133,9 @@ def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], course: np.ndarray) -> 
             model.missing[name] = reason
         else:
             kept.append(column)
-    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept, course[known][~is_held])
     labels = ["", *names]
+    after = kept.pop() if last and labels[kept[-1]] == last else 0
+    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept, course[known][~is_held], after)
     model.missing |= {name: NO_EFFECT for name in names if labels.index(name) not in kept and name not in model.missing}
     fitted = matrix[:, kept] @ value
     off = np.abs(y / fitted - 1)
@@ -167,19 +170,25 @@ def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
 
 
 def _told_apart(
-    matrix: np.ndarray, time: np.ndarray, kept: list[int], course: np.ndarray
+    matrix: np.ndarray, time: np.ndarray, kept: list[int], course: np.ndarray, after: int
 ) -> tuple[list[int], np.ndarray, np.ndarray]:
     """The columns whose terms are told apart from nothing, the terms and the covariance of their errors; the weakest
-    goes first."""
+    goes first. The column ``after`` (0: none) goes at once where it is not clearly told apart from the others."""
+    if after and _strength(*_robust(matrix[:, [*kept, after]], time, course))[-1] >= _CLEAR_T:
+        kept = [*kept, after]
     while True:
         value, covariance = _robust(matrix[:, kept], time, course)
-        errors = np.sqrt(np.maximum(np.diag(covariance), 0))
-        strength = np.divide(value, errors, out=np.zeros(len(value)), where=errors > 0)
-        strength[(errors == 0) & (value > 0)] = np.inf
+        strength = _strength(value, covariance)
         weakest = int(np.argmin(strength))
         if strength[weakest] >= _LEAST_T or len(kept) == 1:
             return kept, value, covariance
         kept = kept[:weakest] + kept[weakest + 1 :]
+
+
+def _strength(value: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """Each term in its standard errors."""
+    errors = np.sqrt(np.maximum(np.diag(covariance), 0))
+    return np.divide(value, errors, out=np.where(value > 0, np.inf, 0.0), where=errors > 0)
 
 
 def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ role; whatever sizes either recording happened to hold. And a sentence a kind.""
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import CostModel, fit_cost
+from xsp_post.arrays.cost_model import CostModel
 from xsp_post.compare.differences import LESS, MORE, NOT_SHOWN
 from xsp_post.compare.headline import LATENCY, Headline
 from xsp_post.compare.statements import said, signed_ratio
@@ -56,7 +56,7 @@ def _models(kind: Kind) -> dict[str, CostModel]:
     """The cost model of each role; of the host what kernels do not take."""
     times = {role: kind.family_ns[:, [ROLES[one] == role for one in FAMILIES]].sum(axis=1) for role in _ROLES[1:-1]}
     times[HOST] = np.maximum(kind.step_ns - kind.family_ns.sum(axis=1), 0)
-    return {WHOLE: kind.model, **{role: fit_cost(time, kind.sizes) for role, time in times.items()}}
+    return {WHOLE: kind.model, **{role: kind.fit(time) for role, time in times.items()}}
 
 
 def step_headlines(steps: pd.DataFrame) -> list[Headline]:

@@ -89,6 +89,9 @@ def read_steps(array: pa.Array, dialect: Dialect, sizes: Collection[str] = SIZES
     kind = _kinds(array, dialect, known)
     _one_token_each(known, kind)
     folded = pc.replace_substring_regex(array, *dialect.fold) if dialect.fold[0] else array
+    if not dialect.mode:  # no word of the text tells its kinds apart
+        said = np.where(kind != "", " (" + kind + ")", "")
+        folded = pc.binary_join_element_wise(folded, pa.array(said, folded.type), pa.scalar("", folded.type))
     return Steps(one_chunk(folded), kind, {SIZES[size]: _whole(known, size, kind) for size in sizes})
 
 

@@ -14,7 +14,8 @@ from xsp_post.reports.pick import deepest_capture, of_capture
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500
 _MOST_LINES = 4
-_TERMS = {"fixed_ns": "", "per_token_ns": "token_count", "per_key_ns": "key_count", "per_pair_ns": "query_key_count"}
+_TERMS = {"fixed_ns": "", "per_token_ns": "token_count", "per_key_ns": "key_count", "per_pair_ns": "query_key_count",
+          "per_request_ns": "batch_size"}  # fmt: skip
 _KEYS = ["process_id", "kind"]
 
 

@@ -162,7 +162,8 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     counts = ["sample_count", "kernel_count", "unique_kernel_count", "layer_count"]
     frame[counts] = frame[counts].fillna({**dict.fromkeys(counts, -1), "sample_count": 0}).astype(np.int64)
     busy = frame["busy_ns"].where(frame["busy_ns"] > 0)  # in which kernels beside each other count once
-    frame["gpu_latency_ratio"] = frame["gpu_latency_ratio"].clip(upper=busy / frame["latency_ns"])
+    most = (busy / frame["latency_ns"]).fillna(1.0).clip(upper=1.0)  # the runs of kernels and of latency differ
+    frame["gpu_latency_ratio"] = frame["gpu_latency_ratio"].clip(upper=most)
     known = frame["batch_size"] > 0
     frame["throughput_inputs_per_s"] = (frame["batch_size"] / (frame["latency_ns"] * 1e-9)).where(known)
     frame["is_optimal"] = False  # decided over all captures: `with_optimal_batch`

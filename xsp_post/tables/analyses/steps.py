@@ -25,12 +25,14 @@ from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 WHOLE = "step"  # what stands for the family of the whole step
 # Size of a step → column of its term in step_costs.
-TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns"}
+TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns",
+         "batch_size": "per_request_ns"}  # fmt: skip
 SIZES = tuple(name for name in TERMS if name)
+REQUESTS = SIZES[-1]  # logits, samples: one a request, whatever its tokens; most recordings do not show that
 _USUAL = "1x1024,1x8192,1x32768,16x1024,16x8192,16x32768,64x1024,64x8192,64x32768"  # requests x context
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
 _COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
-            "period_ns", "host_gap_ns", "batch_size", *SIZES, "longest_key_count", "graph_bucket_count",
+            "period_ns", "host_gap_ns", *SIZES, "longest_key_count", "graph_bucket_count",
             "is_warmup")  # fmt: skip
 
 
@@ -52,11 +54,11 @@ class Kind:
     @cached_property
     def sizes(self) -> dict[str, np.ndarray]:
         """Sizes of the steps, −1 unknown. A replayed graph computes as many requests as it was made for."""
-        sizes = {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in (*SIZES, "batch_size")}
-        requests, bucket = sizes.pop("batch_size"), self.rows["graph_bucket_count"].fillna(-1).to_numpy(np.int64)
+        sizes = {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in SIZES}
+        requests, bucket = sizes[REQUESTS], self.rows["graph_bucket_count"].fillna(-1).to_numpy(np.int64)
         is_padded = (requests > 0) & (bucket >= requests)
-        padded = sizes["token_count"] * bucket // np.maximum(requests, 1)
-        return sizes | {"token_count": np.where(is_padded, padded, sizes["token_count"])}
+        padded = {"token_count": sizes["token_count"] * bucket // np.maximum(requests, 1), REQUESTS: bucket}
+        return sizes | {name: np.where(is_padded, size, sizes[name]) for name, size in padded.items()}
 
     @property
     def has_sizes(self) -> bool:
@@ -64,7 +66,11 @@ class Kind:
 
     @cached_property
     def model(self) -> CostModel:
-        return fit_cost(self.step_ns, self.sizes)
+        return self.fit(self.step_ns)
+
+    def fit(self, time: np.ndarray) -> CostModel:
+        """The model of a part of their times, shape (steps,)."""
+        return fit_cost(time, self.sizes, REQUESTS)
 
     @cached_property
     def expected_ns(self) -> np.ndarray:
@@ -82,7 +88,7 @@ class Kind:
         """The models of the families that take some share, the largest first."""
         total = self.family_ns.sum(axis=0)
         large = [k for k in np.argsort(-total) if total[k] > _LEAST_SHARE * total.sum() > 0]
-        return {FAMILIES[k]: fit_cost(self.family_ns[:, k], self.sizes) for k in large}
+        return {FAMILIES[k]: self.fit(self.family_ns[:, k]) for k in large}
 
 
 def kinds_of_steps(results: Results) -> list[Kind]:
@@ -212,7 +218,8 @@ def _asked(kind: Kind, model: CostModel, requests: float, context: float) -> tup
     many tokens as usual in its kind; of a prefill all of its context. NaN where no term tells it."""
     usual = _median(kind.rows["token_count"]) / max(_median(kind.rows["batch_size"]), 1)
     tokens = requests * (context if kind.labels["kind"] == PREFILL else usual)
-    sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context}
+    sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context,
+             REQUESTS: requests}  # fmt: skip
     known = (NO_EFFECT, FOLLOWS) if kind.labels["kind"] == PREFILL else (NO_EFFECT,)
     if model.missing.get("key_count", NO_EFFECT) not in known or not np.isfinite(tokens):
         return np.nan, False
