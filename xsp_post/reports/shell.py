@@ -22,6 +22,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
 from xsp_post.reports.page_data import PageData
 from xsp_post.reports.text import visible
+from xsp_post.reports.where import place_text
 
 _PARTS = ("core.js", "tables.js", "views.js", "charts.js", "icicle.js", "timeline.js")
 
@@ -144,7 +145,9 @@ def _environment() -> Environment:
         loader=PackageLoader("xsp_post.reports"), autoescape=True, undefined=StrictUndefined, keep_trailing_newline=True
     )
     capital = {"capital": lambda text: text[:1].upper() + text[1:]}
-    environment.filters |= {"ns": format_ns, "percent": format_ratio_percent, "count": format_count, **capital}
+    environment.filters |= {
+        "ns": format_ns, "percent": format_ratio_percent, "count": format_count, "place": place_text, **capital,
+    }  # fmt: skip
     return environment
 
 

@@ -20,6 +20,7 @@ from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
 from xsp_post.reports.verdict import Verdict, shares, verdict
+from xsp_post.reports.where import Place, next_capture, places
 from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.limits import find_limit
 
@@ -55,6 +56,8 @@ class Summary:
     shares_of: str
     advice: list[Advice]
     no_advice: str  # why there is none
+    where: list[Place]  # the ranges with most of what limits
+    next_capture: str  # what to record next; "" nothing more would show
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
@@ -72,7 +75,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
     limit, balanced = find_limit(results, captures_of(results, case)), balances(results)
-    split, advised = device_split(results, limit), advise(results, limit)
+    split, advised, held = device_split(results, limit), advise(results, limit), places(results, limit)
     return Summary(
         title,
         " · ".join(filter(None, (part_sentence(results), machine))),
@@ -84,6 +87,8 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         format_ns(limit.replayed_ns),
         advised,
         "" if advised or not limit.window_ns else why_none(results, limit),
+        held,
+        next_capture(results, limit, held, is_advised=bool(advised)),
         top_layers,
         outside,
         _top_kernels(results, case),

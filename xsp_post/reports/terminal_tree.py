@@ -11,7 +11,7 @@ from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_p
 from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.pick import starred
 from xsp_post.reports.text import shorten
-from xsp_post.reports.tree_rows import STRUCTURELESS, Row
+from xsp_post.reports.tree_rows import MOSTLY_WAIT, STRUCTURELESS, Row
 
 _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
@@ -24,7 +24,6 @@ _DISPENSABLE = (
 )  # fmt: skip
 _NAME_WIDTH = 36
 _SMALL_SHARE = 0.05  # a part of the device time with less is the first column to go
-_MOSTLY_WAIT = 0.3  # where devices waited for more than this share, it is said before calls and kernels
 _MOST_WAIT = 0.1  # where devices waited less than this share of the capture, busy time says more
 
 
@@ -67,7 +66,7 @@ def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
     if not waited >= _MOST_WAIT * extent:  # unknown, too
         order.remove("idle_ns")
         order.insert(order.index("busy_ns"), "idle_ns")
-    elif waited >= _MOSTLY_WAIT * extent:
+    elif waited >= MOSTLY_WAIT * extent:
         order.remove("idle_ns")
         order.insert(order.index("kernel_count") + 1, "idle_ns")
     return tuple(dict.fromkeys(order))

@@ -5,7 +5,7 @@ a name cannot reorder, hide or fake its surroundings. Escaping is the page's bus
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -67,6 +67,23 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
         return text
     tail = length // 3
     return f"{text[: length - tail - 1]}…{text[-tail:]}"
+
+
+_BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
+
+
+def called(name: str) -> str:
+    """What was called, as its programmer knows it: a file without its folders, an address as what it is."""
+    if re.fullmatch(r"0x[0-9a-f]+", name):
+        return "no symbol"
+    built_in = _BUILT_IN.fullmatch(name)
+    return visible(built_in[1] if built_in else re.sub(r"^\S*/(?=[^/]*\.py\()", "", name))
+
+
+def fitted(write: Callable[[int], str], most: int) -> str:
+    """A text of at most so many letters: names, of the length that ``write`` is given, are cut, its words are not."""
+    texts = (write(length) for length in range(64, 8, -4))
+    return next((text for text in texts if len(text) <= most), write(8))
 
 
 def cut_alike(texts: list[str], length: int) -> list[str]:

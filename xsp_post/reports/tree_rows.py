@@ -31,7 +31,8 @@ _MANY_LINES = 80
 _SMALLER = ((DEPTH, 12), (4, 8), (4, 5), (3, 6), (3, 4), (2, 4), (1, 4))
 _LIGHT_SHARE = 0.01
 _TINY_SHARE, _TINY_WAIT = 0.001, 0.01  # there, lines with less device time, and less of the waiting, are summed
-_HEAVY_SHARE = 0.05  # a layer with more has a line, however deep it is
+_HEAVY_SHARE = 0.05  # a layer with more has a line, however deep it is; a range without device work by what it costs
+MOSTLY_WAIT = 0.3  # where devices waited for more than this share, ranges are ordered by that, too
 _REST = "rest"  # the last line of the kernels of a range
 
 
@@ -44,7 +45,8 @@ def tree_rows(
     rank: int | None = None,
     lines: int = _MANY_LINES,
 ) -> pd.DataFrame:
-    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other".
+    """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other". Where
+    devices mostly wait, the weight of a range is its device time and the time that they waited for it.
 
     ``depth``: None for six levels; where that is more than ``lines``, ranges with little of the time stay closed, then
     deeper levels, and fewer children of each are listed.
@@ -85,9 +87,12 @@ class _Rows:
         self.weight = "device_ns" if int(folded["device_ns"].max()) else "duration_ns"
         self.total = int(folded[self.weight].iloc[0])
         self.waited = folded["idle_ns"].iloc[0]
+        waits = folded["idle_ns"].fillna(0) * (self.waited >= MOSTLY_WAIT * folded["duration_ns"].iloc[0])
+        folded = folded.assign(cost_ns=folded[self.weight] + waits)
+        self.cost = float(folded["cost_ns"].iloc[0])
         is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
         # ranks stand in their order, everything else by weight
-        order = np.where(is_rank, -folded["path_id"], folded[self.weight])
+        order = np.where(is_rank, -folded["path_id"], folded["cost_ns"])
         folded = folded.assign(is_work=False, is_rank=is_rank)
         parents = folded["parent_path_id"].to_numpy()
         self.order = np.lexsort((-folded["duration_ns"], -order, ~is_rank, parents))
@@ -132,7 +137,7 @@ class _Rows:
         while stack:
             row, indent = stack.pop()
             rows.append({"source_line": "", **row, "indent": indent})
-            if row["path_id"] < 0 or row[self.weight] < least * self.total:
+            if row["path_id"] < 0 or row["cost_ns"] < least * self.cost:
                 continue
             inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
             while self.sums_tiny and _is_chain(row, inside):  # the same once more tells nothing
@@ -185,12 +190,12 @@ class _Rows:
         if self.weight == "device_ns":
             own, lines = self._own_work(row, bool(device.any()))
             is_own = bool(len(own) or lines)
-            idle = device == 0
+            idle = (device == 0) & (self.columns["cost_ns"][ranges] < _HEAVY_SHARE * self.cost)
             if idle.any() and len(ranges) > 1:
                 lines.insert(0, self._host_only(ranges[idle]))
                 ranges = ranges[~idle]
         if is_own:
-            ranges = ranges[np.argsort(-self.columns["device_ns"][ranges], kind="stable")]
+            ranges = ranges[np.argsort(-self.columns["cost_ns"][ranges], kind="stable")]
         # the rows of frames become records only where they can be printed
         listed = [
             *(("range", line) for line in _records(self.columns, ranges[: self.top])),
@@ -199,7 +204,7 @@ class _Rows:
             *(("line", line) for line in lines if line["is_work"]),
         ]
         if is_own:
-            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1]["device_ns"]))
+            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1].get("cost_ns", one[1]["device_ns"])))
         shown = min(self.top, max(self._worth(listed), 1)) if self.sums_tiny else self.top
         shown += shown + 1 == len(listed) == len(own) + len(ranges) + len(lines)  # one line is as short as its sum
         kept, left = listed[:shown], listed[shown:]

@@ -3,7 +3,6 @@
 Nothing is computed or decided here. What the time of a device went to is `analyses.limits`' to say.
 """
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,17 +17,10 @@ from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s
 from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
 from xsp_post.reports import cases
 from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
-from xsp_post.reports.text import short_kernel, shorten, visible
+from xsp_post.reports.text import called, shorten
+from xsp_post.reports.where import places, where_text
 from xsp_post.tables.analyses import limits
-from xsp_post.tables.analyses.limits import (
-    CauseRow,
-    Limit,
-    counted_work_of,
-    find_limit,
-    largest_causes,
-    lead_in,
-    lead_out,
-)
+from xsp_post.tables.analyses.limits import CauseRow, Limit, counted_work_of, find_limit, lead_in, lead_out
 
 # A lead-in shorter than this share of the window is not worth a sentence.
 _LEAD_IN_RATIO = 0.1
@@ -39,7 +31,6 @@ _NO_LAUNCH_RATIO = 0.05
 # Executions that take less of the recording leave out what its owner waited for.
 _ELAPSED_RATIO = 0.5
 _MOST_WORDS = 25  # of a sentence
-_LEAST_KERNEL_RATIO = 0.15  # of the kernel time: a kernel with less says little of where it goes
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
 _PROFILED_RATIO = 2.0
 
@@ -198,18 +189,19 @@ def sentence_of(results: Results, limit: Limit) -> str:
         return f"{said} {sentence('limit.record')}" if limit.reason == limits.NO_WORK else said
     first, *others = limit.limits
     names = [resource_word(limit, one) for one in limit.limits]
+    where = _where(results, limit)
     if limit.kind == limits.BALANCED:
         gain = format_ratio_percent(limit.gains[0].gain_ratio)
         every = format_ratio_percent(limit.together.gain_ratio if limit.together else 0.0)
         key = "limit.balanced" if len(names) == 2 else "limit.first-balanced"
         slots = {"first": names[-2], "second": names[-1], "window": window, "gain": gain, "all": every}
-        return sentence(key, resource=names[0], **slots)
+        return _with_where(sentence(key, resource=names[0], **slots), where)
     slots = {"window": window, "gain": format_ratio_percent(limit.gain(first))}
     said = sentence("limit.one", resource=names[0], **slots)
     if others:
         slots["second_gain"] = format_ratio_percent(limit.gain(others[0]))
         said = sentence("limit.two", first=names[0], second=names[1], **slots)
-    return _with_where(said, _where(results, limit))
+    return _with_where(said, where)
 
 
 def _with_where(said: str, where: str) -> str:
@@ -219,41 +211,12 @@ def _with_where(said: str, where: str) -> str:
 
 
 def _where(results: Results, limit: Limit) -> str:
-    """The kernel that takes most of the kernels' time, or the largest wait."""
-    kernel, graph = int(limit.window["kernel_ns"]), int(limit.window["graph_busy_ns"])
-    if limit.limits[0] == "kernels":
-        if graph > kernel:
-            return sentence("limit.where-graph", share=format_ratio_percent(graph / max(limit.window_ns, 1)))
-        ratio = int(limit.window["top_kernel_ns"]) / max(kernel, 1)
-        if ratio < _LEAST_KERNEL_RATIO:
-            return ""
-        share = format_ratio_percent(ratio)
-        name = short_kernel(visible(str(limit.window["top_kernel"])), 60)
-        return sentence("limit.where-kernel", share=share, work=_work_name(limit)[:-1], name=name)
-    if limit.limits[0] == "copies" and (copied := _most_copied(results, limit)):
-        return copied
-    groups = {limits.KIND_OF[one] for one in limit.limits}
-    loads = limit.limits[0] == "loading"
-    waits = [row for row in largest_causes(results, limit, count=20)
-             if row.group in groups and (row.cause == limits.FIRST_LAUNCH) == loads]  # fmt: skip
-    if not waits:
-        return ""
-    return sentence("limit.where-cause", time=format_ns(waits[0].idle_ns), cause=cause_text(waits[0], 40))
-
-
-def _most_copied(results: Results, limit: Limit) -> str:
-    """The direction, and kind of host memory, with most of the copies' time; "" where it is less than half."""
-    columns = ["capture_id", "kind", "direction", "memory_kind", "start_ns", "end_ns"]
-    rows = frame_or_empty(results, "memory_operations", columns).astype({"direction": str, "memory_kind": str})
-    rows = rows[rows["capture_id"].isin(limit.captures) & rows["kind"].astype(str).eq("memcpy")]
-    rows = rows.assign(spent_ns=rows["end_ns"] - rows["start_ns"])
-    spent = rows.groupby(["direction", "memory_kind"])["spent_ns"].sum().reset_index().sort_values("spent_ns")
-    ratio = spent["spent_ns"].tail(1).sum() / max(spent["spent_ns"].sum(), 1)
-    if ratio < 0.5:
-        return ""
-    direction, memory = str(spent["direction"].iloc[-1]), str(spent["memory_kind"].iloc[-1])
-    memory = f" ({memory} memory)" if memory in ("pageable", "pinned") else ""
-    return sentence("limit.where-copy", share=format_ratio_percent(ratio), direction=direction, memory=memory)
+    """Where most of what limits is; "" where no place has much of it."""
+    if limit.limits[0] == "kernels" and int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
+        share = format_ratio_percent(int(limit.window["graph_busy_ns"]) / max(limit.window_ns, 1))
+        return sentence("limit.where-graph", share=share)
+    found = places(results, limit)
+    return where_text(found) if found else ""
 
 
 def details_of(results: Results, limit: Limit) -> list[str]:
@@ -321,7 +284,7 @@ def _work_name(limit: Limit) -> str:
 
 def cause_text(row: CauseRow, most: int = 60) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
-    call = f" ({shorten(_called(row.call_name), most)})" if row.call_name else ""
+    call = f" ({shorten(called(row.call_name), most)})" if row.call_name else ""
     within = "" if row.owner.startswith(("before the ", "after the ")) else "in "
     line = f" ({shorten(shown(row.source_line), most)})" if row.source_line else ""
     owner = f" {within}{shorten(shown(row.owner), most)}{line}" if row.owner else ""
@@ -335,17 +298,6 @@ def cause_text(row: CauseRow, most: int = 60) -> str:
     detail = f", {behind}{shorten(shown(row.detail), most)}" if row.detail else ""
     layer = f" [{shorten(shown(row.layer_path), most)}]" if row.layer_path else ""
     return f"{sentence(f'cause.{row.cause}')}{call}{owner}{layer}{detail}"
-
-
-_BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
-
-
-def _called(name: str) -> str:
-    """What was called, as its programmer knows it: a file without its folders, an address as what it is."""
-    if re.fullmatch(r"0x[0-9a-f]+", name):
-        return "no symbol"
-    built_in = _BUILT_IN.fullmatch(name)
-    return shown(built_in[1] if built_in else re.sub(r"^\S*/(?=[^/]*\.py\()", "", name))
 
 
 def verdict_line(results: Results) -> Text:

@@ -6,6 +6,7 @@ Nothing is computed here; `analyses.limits` and `analyses.advice` did.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -19,7 +20,7 @@ from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
 from xsp_post.reports.terminal_text import one_line, say
-from xsp_post.reports.text import cut_alike
+from xsp_post.reports.text import fitted
 from xsp_post.reports.verdict import (
     cause_text,
     coverage_note,
@@ -32,6 +33,7 @@ from xsp_post.reports.verdict import (
     shares,
     verdict_text,
 )
+from xsp_post.reports.where import LEAST_RATIO, Place, next_capture, place_text, places
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
@@ -62,6 +64,8 @@ class Why:
     late_rank: str = ""  # the short form of ``ranks``
     places: str = ""  # modules and lines with most device time, where lines are known
     steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
+    where: tuple[Place, ...] = ()  # the ranges with most of what limits
+    next_capture: str = ""  # what to record next, where nothing, or no place, can be said
 
 
 def why(results: Results, *, layer: str = "") -> Why:
@@ -75,11 +79,13 @@ def why(results: Results, *, layer: str = "") -> Why:
     advice = tuple(advise(results, limit))
     little = coverage_note(results, limit)
     none = "" if advice or not limit.window_ns else why_none(results, limit)
+    where = () if layer else tuple(places(results, limit))
     return Why(
         limit, causes, advice, limit_data(results, limit), path, latency_note(results, limit), lead_in,
         part_text(results), replay_note(results), none, ranks_line(results),
         own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
-        places_line(results), step_lines(results),
+        places_line(results), step_lines(results), where,
+        next_capture(results, limit, where, is_advised=bool(advice)),
     )  # fmt: skip
 
 
@@ -114,7 +120,6 @@ def places_line(results: Results) -> str:
         return ""
     named = spent.assign(module=spent["module"].str.replace(r"(?<=\.)\d+\b", "*", regex=True))  # equal blocks as one
     whole = frame_or_empty(results, "operations", ["device_ns"])["device_ns"].sum()
-    whole = frame_or_empty(results, "operations", ["device_ns"])["device_ns"].sum()
     most = named.groupby(["module", "source_line"])["device_ns"].sum().nlargest(_MOST_PLACES) / whole
     rows = most.reset_index(name="ratio").itertuples(index=False)
     places = [f"{format_ratio_percent(row.ratio)} {row.module} ({row.source_line})" for row in rows]
@@ -135,7 +140,6 @@ def _path_line(results: Results, limit: Limit) -> str:
 _MOST_PLACES = 2
 _FEW = 3  # causes and changes that the first screen has room for
 _BAR_WIDTH = 40
-_LEAST_WAIT = 0.0005  # of the time: prints as 0.1 %
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
 
 
@@ -205,31 +209,44 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     _print_causes(console, said, verbose)
     console.print(Text("What to do next", style="bold"))
     if said.no_advice:
-        say(console, f"  {said.no_advice}")
+        say(console, f"  {said.no_advice}", hanging=0)
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
-            say(console, what.append(f" {bound_text(one)}{_replayed(one)}.", style="not bold"), hanging=3)
+            say(console, what.append(f" {bound_text(one)}.", style="not bold"), hanging=3)
             continue
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
+    if said.next_capture:
+        say(console, f"  {said.next_capture}", hanging=0)
 
 
 def _print_causes(console: Console, said: Why, verbose: bool) -> None:
-    """The largest waits: share and time, then what it was. Few letters are cut in what the rows have in common."""
-    limit = said.limit
-    rows = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= _LEAST_WAIT]
+    """Where most of what limits is; with ``verbose`` and where no place is known the largest waits. Share and time,
+    then what it was: names give way to a narrow terminal, words do not."""
+    limit, room = said.limit, max(console.width - _BEFORE_CAUSE, 6)
+    if said.where and not verbose:
+        title = sentence("bar.where", window=said.verdict["window"])
+        rows = [(one.ratio, one.time_ns, fitted(partial(place_text, one), room)) for one in said.where]
+    else:
+        idle = _of_device(limit, limit.window_ns - limit.busy_ns)
+        of = f" ({_idle_of(limit)})" if verbose else ""
+        title = sentence("bar.causes", window=said.verdict["window"], time=idle, of=of)
+        causes = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= LEAST_RATIO]
+        rows = [
+            (
+                row.ratio,
+                row.idle_ns,
+                f"{cause_text(row)}{_pieces(row.piece_count)}" if verbose else fitted(partial(cause_text, row), room),
+            )
+            for row in causes
+        ]
     if not rows:
         return
-    idle = limit.window_ns - limit.busy_ns
-    of = f" ({_idle_of(limit)})" if verbose else ""
-    title = sentence("bar.causes", window=said.verdict["window"], time=_of_device(limit, idle), of=of)
     say(console, Text(title, style="bold"))
-    texts = [f"{cause_text(row)}{_pieces(row.piece_count) if verbose else ''}" for row in rows]
-    for row, text in zip(rows, texts if verbose else cut_alike(texts, max(console.width - _BEFORE_CAUSE, 6))):
-        line = f"  {format_ratio_percent(row.ratio):>7}  {format_ns(row.idle_ns):>7}  {text}"
-        say(console, line, hanging=_BEFORE_CAUSE - 2)
+    for ratio, time, text in rows:
+        say(console, f"  {format_ratio_percent(ratio):>7}  {format_ns(time):>7}  {text}", hanging=_BEFORE_CAUSE - 2)
 
 
 def print_first(console: Console, said: Why) -> None:
@@ -245,6 +262,8 @@ def print_first(console: Console, said: Why) -> None:
     one_line(console, " ".join((sentence("bar.short"), bars)))
     for number, one in enumerate(said.advice[:_FEW], 1):
         one_line(console, f"  {number}. {bound_text(one)}: {shown(one.what, 300)}")
+    for line in filter(None, ("" if said.advice else said.no_advice, said.next_capture)):
+        one_line(console, f"  {line}")
     _print_steps(console, said)
 
 
@@ -309,6 +328,7 @@ def json_of(said: Why) -> dict[str, Any]:
         "replay_note": said.replay_note or None, "lead_in": said.lead_in or None,
         "coverage_note": said.coverage_note or None, "ranks": said.ranks or None,
         "capture": said.capture_name or None, "no_advice": said.no_advice or None, "places": said.places or None,
-        "steps": list(said.steps),
+        "next_capture": said.next_capture or None,
+        "steps": list(said.steps), "where": [asdict(one) for one in said.where],
         "causes": [asdict(row) for row in said.causes], "advice": [asdict(one) for one in said.advice],
     }  # fmt: skip

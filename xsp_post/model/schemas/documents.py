@@ -49,7 +49,7 @@ def _commands() -> dict[str, Schema]:
         "why": _object({"part": TEXT_OR_NULL, "verdict": verdict, "quantities": quantities,
                         "critical_path": TEXT_OR_NULL, "replay_note": TEXT_OR_NULL, "lead_in": TEXT_OR_NULL,
                         "coverage_note": TEXT_OR_NULL, "ranks": TEXT_OR_NULL, "capture": TEXT_OR_NULL,
-                        "no_advice": TEXT_OR_NULL,
+                        "no_advice": TEXT_OR_NULL, "next_capture": TEXT_OR_NULL, "where": OBJECTS,
                         "causes": OBJECTS, "advice": OBJECTS}),
         "table": {"type": "array", "items": {"anyOf": [{"$ref": f"#/$defs/table_{name}"} for name in TABLES]}},
         "report": _object({"generator": TEXT, "part": TEXT_OR_NULL, "title": TEXT, "machine": TEXT, "facts": OBJECTS,

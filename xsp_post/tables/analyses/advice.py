@@ -75,11 +75,11 @@ def why_none(results: Results, limit: Limit) -> str:
         return "Nothing is advised here: Nsight Compute's own sections advise on each kernel."
     if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
         return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
-    least = format_ratio_percent(LEAST_RATIO)
+    least = format_ratio_percent(LEAST_RATIO, 0)
     if tried := _known(results, limit)[0]:
         few = f"No change saved {least} of the time in a replay, and more than the replay's error"
         return f"{few}. Tried: {', '.join(tried)}."
-    return f"No known change would save {least} of the time or more."
+    return f"No known change would save {least} or more."
 
 
 def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:

@@ -1,0 +1,289 @@
+"""What limits a program → where: the ranges, layers or calls that hold most of that time, in the user's own names."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from xsp_post.arrays.forest import forest_of
+from xsp_post.base.text_safety import shown
+from xsp_post.base.texts import SENTENCES, sentence
+from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.schemas.units import format_ns
+from xsp_post.names.families import is_of_family
+from xsp_post.reports.pick import starred
+from xsp_post.reports.text import called, short_kernel, shorten, visible
+from xsp_post.tables.analyses.limits import FIRST_LAUNCH, KERNEL, KIND_OF, Limit, counted_work_of, groups_of, in_scope
+
+_DIGITS = re.compile(r"\d+")
+_LEAST_CALL = 24  # letters of a call, with less it is left out
+_LEAST_NAME = 6  # letters that tell what a range is without what stands before its last colon
+_LEAST_PART = 0.5  # of a range's time: a range inside with as much is the place
+_NEARLY_ALL = 0.9  # of a place's time: what did as much did all
+_LEAST_WHAT = 0.15  # of a place's time: a kernel, copy or cause with less says little
+LEAST_RATIO = 0.01  # of the time of the verdict: the bar of advice, too
+_WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
+
+
+@dataclass(frozen=True)
+class Place:
+    """``name``: '' for code in no range; ``around``: of an inferred range, the recorded one around it. ``what`` it did
+    most, for ``what_ns``: '' where no single thing holds much of it. ``time_ns`` in all; times are of one device.
+    ``ratio`` of the time of the verdict; ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of
+    what was recorded, which is no place."""
+
+    resource: str
+    name: str
+    around: str
+    what: str
+    what_ns: int
+    time_ns: int
+    ratio: float = 0.0
+    is_most: bool = False
+    is_whole: bool = False
+
+    @property
+    def is_unnamed(self) -> bool:
+        """Host code that neither a range inside its execution nor a frame names."""
+        return self.is_whole and self.what == "host_code\n"
+
+
+def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
+    """The places of what limits, largest first: of two limits at least one each."""
+    found = [_of_resource(results, limit, resource, most) for resource in limit.limits[:2]]
+    if not any(found):
+        return []
+    first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
+    rest = [place for other in others for place in other[:1]]
+    return [*first[: most - len(rest)], *rest]
+
+
+@dataclass(frozen=True)
+class _Amounts:
+    """Time by row of `paths` and by what it was, ns."""
+
+    row: np.ndarray
+    what: np.ndarray
+    time_ns: np.ndarray
+
+
+def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> list[Place]:
+    paths = frame_or_empty(
+        results, "paths", ["capture_id", "path_id", "parent_path_id", "level", "span_kind", "name", "call_count",
+                           "is_inferred"]
+    )  # fmt: skip
+    paths = paths[paths["capture_id"].isin(limit.captures)].reset_index(drop=True)
+    if paths.empty:
+        return []
+    amounts, scope_ns = (_work if resource in _WORK else _waits)(results, limit, resource, paths)
+    if not amounts.time_ns.sum():
+        return []
+    tree = _Tree(paths, amounts, resource)
+    heaviest = tree.heaviest(most, limit.scope == "execution")
+    # what is counted over all executions, as the part of those that the verdict is of; of one device
+    unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
+    return [
+        replace(place, what_ns=round(place.what_ns * unit), time_ns=round(place.time_ns * unit), ratio=ratio,
+                is_most=place.time_ns > max(tree.total, scope_ns) / 2)
+        for place in heaviest
+        if (ratio := place.time_ns * unit * limit.device_count / max(limit.whole_ns, 1)) >= LEAST_RATIO
+    ]  # fmt: skip
+
+
+def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
+    """The row of `paths` of each row with capture_id and path_id; of no path the root of its capture."""
+    keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
+    roots = paths.index[paths["parent_path_id"].fillna(-1).lt(0)]
+    found = keys.get_indexer(pd.MultiIndex.from_frame(of[["capture_id", "path_id"]].fillna(-1).astype(np.int64)))
+    root = pd.Series(roots, index=paths.loc[roots, "capture_id"]).groupby(level=0).first()
+    return np.where(found >= 0, found, of["capture_id"].map(root).to_numpy(np.int64))
+
+
+def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -> tuple[_Amounts, float]:
+    """Kernels, copies or collectives by path; and how long the devices ran them in the time of the verdict."""
+    work = frame_or_empty(results, "operations")
+    work = work[work["capture_id"].isin(limit.captures) & work["kind"].isin(_WORK[resource])]
+    if resource != "copies":
+        work = work[is_of_family(work["name"], "communication") == (resource == "communication")]
+    names = work["name"].astype(object) if resource != "copies" else _copied(work)
+    busy = {"kernels": "kernel_busy_ns", "communication": "communication_ns", "copies": "copy_busy_ns"}[resource]
+    found = _Amounts(_rows_of(paths, work), names.to_numpy(object), work["device_ns"].to_numpy(np.int64))
+    return found, float(limit.window.get(busy, 0))
+
+
+def _copied(work: pd.DataFrame) -> pd.Series:
+    """``host→device, pageable``; the operation where no direction is known."""
+    direction, memory = (work[name].astype(object).fillna("").astype(str) for name in ("direction", "memory_kind"))
+    text = direction.str.replace(" to ", "→") + memory.map({"pageable": ", pageable", "pinned": ", pinned"}).fillna("")
+    return text.where(direction.ne(""), work["name"].astype(object))
+
+
+def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -> tuple[_Amounts, float]:
+    """Idle time of the causes that a resource stands for, by the range that owns it."""
+    causes = in_scope(results, limit)
+    loads = causes["cause"].astype(str).eq(FIRST_LAUNCH)
+    mine = causes[groups_of(causes).eq(KIND_OF[resource]) & (loads | causes["cause"].astype(str).eq("module_load")
+                                                             if resource == "loading" else ~loads)]  # fmt: skip
+    what = mine["cause"].astype(object) + "\n" + mine["call_name"].astype(object).fillna("")
+    time = mine["idle_ns"].to_numpy(np.int64)
+    return _Amounts(_rows_of(paths, mine), what.to_numpy(object), time), float(time.sum())
+
+
+class _Tree:
+    """The paths of a limit's captures, with the time in each and below it."""
+
+    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str) -> None:
+        keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
+        above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
+        self.parent = keys.get_indexer(above)
+        self.forest = forest_of(self.parent)
+        self.amounts, self.resource = amounts, resource
+        self.own = np.bincount(amounts.row, amounts.time_ns, len(paths)).astype(np.int64)
+        self.time = self.forest.add_up(self.own)
+        self.total = float(amounts.time_ns.sum())
+        self.name = paths["name"].astype(str).to_numpy(object)
+        self.level = paths["level"].astype(str).to_numpy(object)
+        kind = paths["span_kind"].astype(str)
+        self.is_rank = kind.eq("rank").to_numpy()
+        self.is_whole = (self.parent < 0) | self.is_rank | kind.eq("unattributed").to_numpy()  # no place
+        self.is_inferred = paths["is_inferred"].to_numpy(bool)
+        self.calls = paths["call_count"].to_numpy(np.int64)
+
+    def heaviest(self, most: int, of_executions: bool) -> list[Place]:
+        """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
+        ranges holds half of its time, and all around executions, give way to what is inside them.
+
+        ``of_executions``: what lies outside every execution is left out, where executions have any of the time."""
+        roots = np.flatnonzero(self.parent < 0)
+        models = np.flatnonzero((self.level == "MODEL") & (self.time > 0))
+        if of_executions and len(models):
+            roots = models[~self.forest.inside(self.level == "MODEL")[models]]
+            self.total = float(self.time[roots].sum())
+        candidates = [(roots, False)]
+        found: list[Place] = []
+        while candidates and len(found) < most:
+            rows, is_own = max(candidates, key=lambda one: self._time(*one))
+            candidates = [one for one in candidates if one[0] is not rows or one[1] != is_own]
+            groups = [] if is_own else self._inside(rows)
+            largest = max((self._time(group, False) for group in groups), default=0)
+            opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
+            if groups and (opens or (largest >= _LEAST_PART * self._time(rows, False) and not self._is_layer(rows))):
+                candidates += [*((group, False) for group in groups), (rows, True)]
+            elif self._time(rows, is_own):
+                found += self._found(rows, is_own, opens, most)
+        return found[:most]
+
+    def _found(self, rows: np.ndarray, is_own: bool, is_whole: bool, most: int) -> list[Place]:
+        """The place that some ranges are; of work in all of an execution the kernels or copies, which say more."""
+        mask = np.zeros(len(self.parent), bool)
+        mask[rows] = True
+        inside = (mask if is_own else mask | self.forest.inside(mask))[self.amounts.row]
+        whats, time_ns = self.amounts.what[inside], self.amounts.time_ns[inside]
+        if is_whole and self.resource in _WORK:
+            return [Place(self.resource, "", "", what, time, time, is_whole=True)
+                    for what, time in _largest(whats, time_ns, most)]  # fmt: skip
+        time = self._time(rows, is_own)
+        what, part = _largest(whats, time_ns)[0]
+        if "\n" in what and part < _LEAST_PART * time:  # of no single call
+            what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
+        what, part = (what, part) if part >= _LEAST_WHAT * time else ("", 0)
+        return [Place(self.resource, *self._label(rows, is_own), what, part, time, is_whole=is_whole)]
+
+    def _is_layer(self, rows: np.ndarray) -> bool:
+        return bool((self.level[rows] == "LAYER").all())
+
+    def _time(self, rows: np.ndarray, is_own: bool) -> int:
+        return int((self.own if is_own else self.time)[rows].sum())
+
+    def _inside(self, rows: np.ndarray) -> list[np.ndarray]:
+        """The ranges directly in some ranges that have any of the time, by their names without numbers."""
+        children = np.flatnonzero(np.isin(self.parent, rows) & (self.time > 0))
+        ranks = children[self.is_rank[children]]
+        if len(ranks):  # ranks do the same
+            return [ranks]
+        groups: dict[str, list[int]] = {}
+        for row in children.tolist():
+            groups.setdefault(_DIGITS.sub("#", self.name[row]), []).append(row)
+        return [np.array(group) for group in groups.values()]
+
+    def _label(self, rows: np.ndarray, is_own: bool) -> tuple[str, str]:
+        """``24 × layers.*``, '' for all of a capture; and what is around it. ``is_own``: not what is inside."""
+        if self.is_whole[rows[0]]:
+            return "", ""
+        name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
+        calls = int(self.calls[rows].sum())
+        each = max(int(self.calls[np.unique(np.maximum(self.parent[rows], 0))].sum()), 1)
+        times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
+        around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
+        itself = " itself" * is_own
+        return times + _short(name) + itself, _short(around)
+
+    def _recorded_around(self, row: int) -> str:
+        """The outermost recorded range around a row and inside an execution; '' none."""
+        found = ""
+        while (row := int(self.parent[row])) >= 0 and self.level[row] != "MODEL":
+            found = found if self.is_inferred[row] or self.is_whole[row] else self.name[row]
+        return found
+
+
+def _short(name: str) -> str:
+    """``BertLayer_0`` of ``nn.Module: BertLayer_0``: what stands behind the last colon, where that tells enough."""
+    last = name.rpartition(": ")[2]
+    return shown(visible(last if len(last) >= _LEAST_NAME else name), 200)
+
+
+def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tuple[str, int]]:
+    """The texts with the longest times, and these."""
+    codes, known = pd.factorize(texts)
+    sums = np.bincount(codes, time_ns, len(known)).astype(np.int64)
+    return [(str(known[k]), int(sums[k])) for k in np.argsort(-sums, kind="stable")[:most].tolist()]
+
+
+def what_text(place: Place, most: int = 40) -> str:
+    """What a place did, in words, with its time where that is a part of the place's."""
+    if place.is_unnamed and not place.name:
+        return sentence("bar.unnamed")
+    if not place.what:
+        return ""
+    time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < _NEARLY_ALL * place.time_ns else ""
+    if place.resource in ("kernels", "communication"):
+        return time + short_kernel(visible(place.what), most)
+    if place.resource == "copies":
+        return time + shown(place.what)
+    cause, _, call = place.what.partition("\n")
+    by = f" ({shorten(called(call), most)})" if call and most >= _LEAST_CALL else ""
+    return time + sentence(f"cause.{cause}") + by
+
+
+def place_text(place: Place, most: int = 60) -> str:
+    """``12 × BertLayer: host code``; names of at most so many letters."""
+    return ": ".join(filter(None, (shorten(place.name, max(most, 16)), what_text(place, most))))
+
+
+def where_text(found: Sequence[Place]) -> str:
+    """``most of it in 4 × transformer block: 63.1 ms``: in the sentence of the verdict."""
+    first = found[0]
+    name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 48) or what_text(first)
+    name += f" in {shorten(first.around, 32)}" if first.around else ""
+    if first.resource == "copies" and first.what:
+        time = sum(one.what_ns for one in found if one.what == first.what)
+        in_place = f" in {name}" if first.is_most and first.name else ""
+        return sentence("limit.where-copy", what=first.what, time=format_ns(time), place=in_place)
+    return sentence("limit.where-most" if first.is_most else "limit.where", time=format_ns(first.time_ns), place=name)
+
+
+def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_advised: bool) -> str:
+    """What to record next, where nothing is advised or the host code has no name; "" where nothing more would show."""
+    if not limit.window_ns or (is_advised and all(one.name or not one.is_unnamed for one in where)):
+        return ""
+    if f"next.{limit.reason}" in SENTENCES:
+        return sentence(f"next.{limit.reason}")
+    if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
+        if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
+            return sentence("next.graphs")
+        if "HIP" not in set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)):
+            return "" if counted_work_of(results, limit.captures) is not None else sentence("next.counters")
+        return sentence("next.kernels", place=where[0].name) if where and where[0].name else ""
+    return sentence("next.ranges") if any(one.is_unnamed for one in where) else ""
