@@ -259,7 +259,8 @@ def what_text(place: Place, most: int = 40) -> str:
 
 def place_text(place: Place, most: int = 60) -> str:
     """``12 × BertLayer: host code``; names of at most so many letters."""
-    return ": ".join(filter(None, (shorten(place.name, max(most, 16)), what_text(place, most))))
+    what = "" if place.name.endswith(f"::{place.what}") else what_text(place, most)  # an operator of a CPU is both
+    return ": ".join(filter(None, (shorten(place.name, max(most, 16)), what)))
 
 
 def where_text(found: Sequence[Place]) -> str:
