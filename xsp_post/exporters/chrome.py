@@ -3,7 +3,7 @@
 import io
 import json
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from xsp_post.exporters.base import Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, LAUNCH, Timeline, build_timeline
@@ -12,14 +12,12 @@ from xsp_post.model.results import Results
 _CHUNK = 100_000
 
 
-def write(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """Complete events (``X``) in microseconds with the nanoseconds behind the point, flow arrows ``s`` → ``f``.
 
     Compressed where ``path`` ends in ``.gz``. Raises OutputError, UsageError (no such capture).
     """
-    timeline = build_timeline(results, capture_id=capture_id, limit=limit)
+    timeline = build_timeline(results, **part)
     with binary_output(path, force) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
         _write(timeline, text)
     return note_size(Written(path, timeline.counts(), timeline.findings))

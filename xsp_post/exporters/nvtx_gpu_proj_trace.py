@@ -8,6 +8,7 @@ ranges' and launches' host times alone, so it does not depend on how our tree at
 """
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -23,13 +24,7 @@ from xsp_post.exporters.base import Selection, Written, select
 from xsp_post.model.results import Results
 
 # A PyTorch or Jaeger trace has no NVTX ranges; what it has instead nests like push/pop ranges.
-STYLES = {
-    "push_pop": "PushPop",
-    "start_end": "StartEnd",
-    "operator": "PushPop",
-    "module": "PushPop",
-    "annotation": "PushPop",
-}
+STYLES = {"start_end": "StartEnd", **dict.fromkeys(("push_pop", "operator", "module", "annotation"), "PushPop")}
 # The report in nanoseconds; `nsys stats` prints the unit behind the name, the recipe's Parquet does not.
 _IN_NS = ("Projected Start", "Projected Duration", "Orig Start", "Orig Duration")
 _MOST_IDS = 20_000_000  # in all stacks; they grow with the square of the depth
@@ -50,12 +45,9 @@ def data(results: Results, *, capture_id: int | None = None) -> pd.DataFrame:
 def _selection(results: Results, capture_id: int | None) -> Selection:
     launched = ("process_id", "correlation_id", "launch_start_ns", "launch_end_ns", "launch_thread_id")
     return select(
-        results,
-        capture_id=capture_id,
-        kernels=launched,
-        memory_operations=(*launched, "node_id"),
+        results, capture_id=capture_id, kernels=launched, memory_operations=(*launched, "node_id"),
         nodes=("name", "domain", "process_id", "thread_id", "source_row_id"),
-    )
+    )  # fmt: skip
 
 
 def from_selection(selection: Selection) -> pd.DataFrame:
@@ -104,11 +96,9 @@ def from_selection(selection: Selection) -> pd.DataFrame:
     return report.iloc[order].reset_index(drop=True)
 
 
-def write_csv(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """As ``nsys stats -r nvtx_gpu_proj_trace -f csv`` writes it. Raises OutputError."""
-    selection = _selection(results, capture_id)
+    selection = _selection(results, part.get("capture_id"))
     report = from_selection(selection)
     printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
     with atomic_output(path, force) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
@@ -116,11 +106,9 @@ def write_csv(
     return _written(path, report, selection)
 
 
-def write_parquet(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_parquet(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """As the recipe's ``trace.parquet``: its columns, types and order, with `Rank`. Raises OutputError."""
-    selection = _selection(results, capture_id)
+    selection = _selection(results, part.get("capture_id"))
     report = from_selection(selection).assign(Rank=0)
     report["ParentId"] = report["ParentId"].to_numpy(dtype=np.float64, na_value=np.nan)
     table = pa.Table.from_pandas(report, schema=PARQUET_SCHEMA, preserve_index=False)

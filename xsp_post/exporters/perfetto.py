@@ -20,13 +20,11 @@ _NAMES_PER_PACKET = 10_000
 END, BEGIN, INSTANT = 0, 1, 2  # order of events of one moment on one track
 
 
-def write(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """A protobuf trace, compressed where ``path`` ends in ``.gz``. Raises OutputError, UsageError (capture),
     ToolError (the package is missing)."""
     messages = _messages()
-    timeline = build_timeline(results, capture_id=capture_id, limit=limit)
+    timeline = build_timeline(results, **part)
     with binary_output(path, force) as file:
         _write(timeline, file, messages)
     counts = timeline.counts()

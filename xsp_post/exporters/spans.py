@@ -16,6 +16,7 @@ import pandas as pd
 
 from xsp_post.exporters.base import Selection, Written, binary_output, note_size, select
 from xsp_post.model.kinds import GEOMETRY
+from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results
 
 # Our levels and MLModelScope's (tracer/level.go); `xsp_level` keeps ours, which are finer.
@@ -24,12 +25,8 @@ TRACE_LEVELS = {
     "MODULE": "FRAMEWORK_TRACE", "LAYER": "FRAMEWORK_TRACE", "OPERATION": "FRAMEWORK_TRACE",
     "LIBRARY": "ML_LIBRARY_TRACE",
 }  # fmt: skip
-RUN_LEVELS = {
-    "M": "MODEL_TRACE",
-    "M/L": "FRAMEWORK_TRACE",
-    "M/L/G": "SYSTEM_LIBRARY_TRACE",
-    "M/L/G+counters": "SYSTEM_LIBRARY_TRACE",
-}
+_KERNELS = "SYSTEM_LIBRARY_TRACE"
+RUN_LEVELS = {RUN_MODEL: "MODEL_TRACE", RUN_LAYER: "FRAMEWORK_TRACE"}  # of deeper runs: `_KERNELS`
 _CHUNK = 50_000
 _NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "iteration_index")
 _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
@@ -38,46 +35,30 @@ _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attri
 Span = tuple[int, int, str, int, int, tuple[int, int], dict[str, object]]
 
 
-def write_jaeger(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_jaeger(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """Jaeger's JSON (what its UI loads and ``xsp-post ingest`` reads). Times are whole microseconds there; the
     tags ``start_ns`` and ``duration_ns`` keep the nanoseconds. Raises OutputError, UsageError."""
-    return _write(results, path, capture_id, limit, force, _jaeger)
+    return _write(results, path, force, _jaeger, part)
 
 
-def write_otlp(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_otlp(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """OpenTelemetry's OTLP JSON, one export request, times in nanoseconds. Raises OutputError, UsageError."""
-    return _write(results, path, capture_id, limit, force, _otlp)
+    return _write(results, path, force, _otlp, part)
 
 
 def _write(
-    results: Results,
-    path: Path,
-    capture_id: int | None,
-    limit: int | None,
-    force: bool,
-    write: Callable[[Selection, IO[str]], int],
+    results: Results, path: Path, force: bool, write: Callable[[Selection, IO[str]], int], part: dict[str, Any]
 ) -> Written:
     launch = ("launch_start_ns", "launch_end_ns", "launch_thread_id")
     selection = select(
-        results,
-        capture_id=capture_id,
-        limit=limit,
-        nodes=("parent_id", "level", "name", *_NODE_TAGS),
+        results, **part, nodes=("parent_id", "level", "name", *_NODE_TAGS),
         kernels=("name", "node_id", *_KERNEL_TAGS, *GEOMETRY, *launch),
         memory_operations=("name", "node_id", "bytes", *_KERNEL_TAGS[:-1], *launch),
-    )
+    )  # fmt: skip
     with binary_output(path, force) as file, io.TextIOWrapper(file, encoding="utf-8") as text:
         count = write(selection, text)
-    counts = {
-        "spans": count,
-        "ranges": len(selection.ranges),
-        "kernels": len(selection.kernels),
-        "memory operations": len(selection.memory_operations),
-    }
+    frames = (selection.ranges, selection.kernels, selection.memory_operations)
+    counts = dict(zip(("spans", "ranges", "kernels", "memory operations"), (count, *map(len, frames))))
     return note_size(Written(path, counts, selection.findings))
 
 
@@ -113,31 +94,17 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
     rows = times.to_numpy().tolist()
     for i, name in enumerate(part["name"].astype(object)):
         start, end, launch_start, launch_end, process, thread = rows[i]
-        common: dict[str, object] = {"trace_level": "SYSTEM_LIBRARY_TRACE", "kernel": str(name), **tags[i]}
+        common: dict[str, object] = {"trace_level": _KERNELS, "kernel": str(name), **tags[i]}
         if launch_start >= 0:
-            yield (
-                following,
-                int(above[i]),
-                "cuda_launch",
-                launch_start,
-                launch_end,
-                (process, thread),
-                {**common, "thread_id": thread, "xsp_level": "LAUNCH"},
-            )
+            tag = {**common, "thread_id": thread, "xsp_level": "LAUNCH"}
+            yield following, int(above[i]), "cuda_launch", launch_start, launch_end, (process, thread), tag
             following += 1
         shape: dict[str, object] = {}
         if is_kernel:
             shape = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]}
             shape = {k: "[" + " ".join(map(str, v)) + "]" for k, v in shape.items() if isinstance(v, list)}
-        yield (
-            following,
-            int(above[i]),
-            f"gpu_{kinds[i]}",
-            start,
-            end,
-            (process, thread),
-            {**common, "name": str(name), **shape, "xsp_level": "KERNEL"},
-        )
+        tag = {**common, "name": str(name), **shape, "xsp_level": "KERNEL"}
+        yield following, int(above[i]), f"gpu_{kinds[i]}", start, end, (process, thread), tag
         following += 1
 
 
@@ -161,13 +128,9 @@ def _trace_id(selection: Selection) -> str:
 
 def _facts(selection: Selection) -> dict[str, object]:
     capture = selection.capture
-    facts = {
-        "gpu": capture.get("gpu_name"),
-        "framework": capture.get("framework"),
-        "batch_size": capture.get("batch_size"),
-        "source_name": capture.get("source_name"),
-        "evaluation_trace_level": RUN_LEVELS.get(str(capture.get("level")), "SYSTEM_LIBRARY_TRACE"),
-    }
+    facts = {name: capture.get(name) for name in ("gpu_name", "framework", "batch_size", "source_name")}
+    level = RUN_LEVELS.get(str(capture.get("level")), _KERNELS)
+    facts = {"gpu": facts.pop("gpu_name"), **facts, "evaluation_trace_level": level}
     return {key: value for key, value in facts.items() if value not in (None, "", -1)}
 
 
@@ -188,34 +151,20 @@ def _jaeger(selection: Selection, file: IO[str]) -> int:
         number, parent, name, start, end, thread, tags = span
         process = processes.setdefault(thread, f"p{len(processes) + 1}")
         references = [{"refType": "CHILD_OF", "traceID": trace, "spanID": f"{parent:016x}"}] if parent else []
-        return json.dumps(
-            {
-                "traceID": trace,
-                "spanID": f"{number:016x}",
-                "operationName": name,
-                "references": references,
-                # both ends rounded down: a child that lay inside its parent still does
-                "startTime": start // 1000,
-                "duration": end // 1000 - start // 1000,
-                "tags": [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()],
-                "logs": [],
-                "processID": process,
-            }
-        )
+        # both ends rounded down: a child that lay inside its parent still does
+        times = {"startTime": start // 1000, "duration": end // 1000 - start // 1000}
+        said = [tag(k, v) for k, v in {**tags, "start_ns": start, "duration_ns": end - start}.items()]
+        who = {"traceID": trace, "spanID": f"{number:016x}", "operationName": name, "references": references}
+        return json.dumps({**who, **times, "tags": said, "logs": [], "processID": process})
 
     file.write(f'{{"data":[{{"traceID":"{trace}","spans":[\n')
     count = _join(map(text, spans(selection)), file)
-    described = {
-        name: {
-            "serviceName": _service(selection),
-            "tags": [
-                tag(key, value)
-                for key, value in {**_facts(selection), "process_id": process_id, "thread_id": thread_id}.items()
-                if value != -1
-            ],
-        }
-        for (process_id, thread_id), name in processes.items()
-    }
+    service, facts = _service(selection), _facts(selection)
+    described = {}
+    for (process_id, thread_id), name in processes.items():
+        known = {**facts, "process_id": process_id, "thread_id": thread_id}
+        said = [tag(key, value) for key, value in known.items() if value != -1]
+        described[name] = {"serviceName": service, "tags": said}
     file.write(f'\n],"processes":{json.dumps(described)},"warnings":null}}],"total":1}}\n')
     return count
 
@@ -232,26 +181,16 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
 
     def text(span: Span) -> str:
         number, parent, name, start, end, _, tags = span
+        first, last = (str(max(moment + since_1970, 0)) for moment in (start, end))
         entry: dict[str, Any] = {
-            "traceId": trace,
-            "spanId": f"{number:016x}",
-            "name": name,
-            "kind": 1,
-            "startTimeUnixNano": str(max(start + since_1970, 0)),
-            "endTimeUnixNano": str(max(end + since_1970, 0)),
-            "attributes": [attribute(k, v) for k, v in tags.items()],
-        }
-        if parent:
-            entry["parentSpanId"] = f"{parent:016x}"
-        return json.dumps(entry)
+            "traceId": trace, "spanId": f"{number:016x}", "name": name, "kind": 1, "startTimeUnixNano": first,
+            "endTimeUnixNano": last, "attributes": [attribute(k, v) for k, v in tags.items()],
+        }  # fmt: skip
+        return json.dumps(entry | ({"parentSpanId": f"{parent:016x}"} if parent else {}))
 
-    resource = {
-        "attributes": [attribute(k, v) for k, v in {"service.name": _service(selection), **_facts(selection)}.items()]
-    }
-    file.write(
-        f'{{"resourceSpans":[{{"resource":{json.dumps(resource)},"scopeSpans":[{{"scope":'
-        '{"name":"xsp-post"},"spans":[\n'
-    )
+    said = {"service.name": _service(selection), **_facts(selection)}
+    resource = json.dumps({"attributes": [attribute(key, value) for key, value in said.items()]})
+    file.write(f'{{"resourceSpans":[{{"resource":{resource},"scopeSpans":[{{"scope":{{"name":"xsp-post"}},"spans":[\n')
     count = _join(map(text, spans(selection)), file)
     file.write("\n]}]}]}\n")
     return count

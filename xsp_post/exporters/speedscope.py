@@ -21,16 +21,10 @@ _DEEPEST = 1000  # frames; real programs nest some tens deep
 _DEEPER = "[deeper ranges]"
 
 
-def write(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """One JSON file. Raises OutputError, UsageError (no such capture)."""
-    selection = select(
-        results,
-        capture_id=capture_id,
-        nodes=("parent_id", "path_id", "folded_name", "self_ns"),
-        kernels=("node_id", "short_name"),
-    )
+    columns = {"nodes": ("parent_id", "path_id", "folded_name", "self_ns"), "kernels": ("node_id", "short_name")}
+    selection = select(results, capture_id=part.get("capture_id"), **columns)
     document = data(selection)
     write_text(path, json.dumps(document, separators=(",", ":")), force)
     counts = {f"stacks of {profile['name']}": len(profile["samples"]) for profile in document["profiles"]}

@@ -5,6 +5,7 @@ import gc
 import io
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,76 +26,53 @@ _FORMULA = r"[ \t\r\n]*[=+\-@＝＋－＠]|[\t\r\n]"  # as OWASP lists them
 _CHUNK = 250_000  # rows turned into text at a time
 
 
-def write_csv(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """``<table>.csv`` for every table, headers as in docs/columns.md. Raises OutputError."""
     return _write(results, Path(path), "csv", force)
 
 
-def write_spreadsheet_csv(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_spreadsheet_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """The same, with texts that a spreadsheet would compute kept as texts. Raises OutputError."""
     return _write(results, Path(path), "csv", force, change=without_formulas)
 
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """A quotation mark before each text that begins as a formula does: a spreadsheet shows it and computes nothing."""
-    texts = [column for column in frame if not is_numeric_dtype(frame[column].dtype)]
-    return frame.assign(**{str(column): _as_text(frame[column]) for column in texts})
+    texts = {str(name): frame[name].astype(object) for name in frame if not is_numeric_dtype(frame[name].dtype)}
+    is_formula = {name: values.astype(str).str.match(_FORMULA) for name, values in texts.items()}
+    return frame.assign(**{
+        name: values.where(~is_formula[name], "'" + values.astype(str)) for name, values in texts.items()
+    })  # fmt: skip
 
 
-def _as_text(values: pd.Series) -> pd.Series:
-    objects = values.astype(object)
-    return objects.where(~objects.astype(str).str.match(_FORMULA), "'" + objects.astype(str))
-
-
-def write_parquet(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_parquet(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """``<table>.parquet`` for every table; each column's meaning is in its field's metadata. Raises OutputError."""
     return _write(results, Path(path), "parquet", force)
 
 
 def _write(
-    results: Results,
-    path: Path,
-    kind: str,
-    force: bool,
-    *,
-    change: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame,
+    results: Results, path: Path, kind: str, force: bool, change: Callable[[pd.DataFrame], pd.DataFrame] | None = None
 ) -> Written:
     counts: dict[str, int] = {}
     with atomic_folder(path, force, f"*.{kind}") as folder:
         for name in results.tables():
-            frame = change(_in_order(for_people(results, name), name))
+            frame = _in_order(for_people(results, name), name)
             counts[name] = len(frame)
-            if kind == "csv":
-                _csv(frame, name, folder / f"{name}.csv")
-            else:
-                _parquet(frame, name, folder / f"{name}.parquet")
+            frame = frame if change is None else change(frame)
+            schema = _schema(frame, name)
+            with (folder / f"{name}.{kind}").open("wb") as file, _WRITERS[kind](file, schema) as writer:
+                for chunk in _chunks(frame, schema):
+                    writer.write_table(chunk)
     return Written(path, counts)
+
+
+_WRITERS = {"csv": pyarrow.csv.CSVWriter, "parquet": partial(pyarrow.parquet.ParquetWriter, compression="zstd")}
 
 
 def _in_order(frame: pd.DataFrame, name: str) -> pd.DataFrame:
     """Columns as docs/columns.md lists them, wherever the frame comes from."""
     listed = [c.name for c in TABLES[name].columns if c.name in frame] if name in TABLES else []
     return frame[listed + [c for c in frame if c not in listed]]
-
-
-def _csv(frame: pd.DataFrame, name: str, path: Path) -> None:
-    schema = _schema(frame, name)
-    with path.open("wb") as file, pyarrow.csv.CSVWriter(file, schema) as writer:
-        for chunk in _chunks(frame, schema):
-            writer.write_table(chunk)
-
-
-def _parquet(frame: pd.DataFrame, name: str, path: Path) -> None:
-    schema = _schema(frame, name)
-    with path.open("wb") as file, pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
-        for chunk in _chunks(frame, schema):
-            writer.write_table(chunk)
 
 
 def _schema(frame: pd.DataFrame, name: str) -> pa.Schema:
@@ -118,9 +96,7 @@ def _chunks(frame: pd.DataFrame, schema: pa.Schema) -> Iterator[pa.Table]:
         yield table.cast(schema)
 
 
-def write_datasette(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_datasette(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """``metadata.json`` for ``datasette STORE --metadata FILE``. Raises OutputError."""
     store = getattr(results, "path", None)
     database = Path(store).stem if store is not None else Path(path).name.split("_datasette")[0] + ".xsp"
@@ -131,15 +107,10 @@ def write_datasette(
 
 
 def _table(name: str, results: Results) -> dict[str, Any]:
-    table = TABLES[name]
+    table, about = TABLES[name], f"One row per {TABLES[name].one_row_per}."
     units = {column.name: unit_of(column.name) for column in table.columns if unit_of(column.name) not in ("", "1")}
     meanings = {c.name: c.meaning + (f" [{units[c.name]}]" if c.name in units else "") for c in table.columns}
-    return {
-        "title": table.title,
-        "description": f"One row per {table.one_row_per}.",
-        "columns": meanings,
-        "units": units,
-    }
+    return {"title": table.title, "description": about, "columns": meanings, "units": units}
 
 
 MOST_ROWS = 100_000  # per sheet; a sheet holds a million, but spreadsheets are slow with them
@@ -147,15 +118,13 @@ _LONGEST_TEXT = 2_000
 _SHEET_NAME = 31
 
 
-def write_workbook(
-    results: Results, path: Path, *, capture_id: int | None = None, limit: int | None = None, force: bool = False
-) -> Written:
+def write_workbook(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """The workbook; its first sheet lists the tables. Raises OutputError, ToolError without xlsxwriter."""
     try:
         import xlsxwriter
     except ImportError:
         raise ToolError("The package xlsxwriter is not installed.", code="xlsxwriter-missing") from None
-    most = limit or MOST_ROWS
+    most = part.get("limit") or MOST_ROWS
     # captured text is text: "=1+2" must not be computed, and a name must not become a link
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False,
                "strings_to_numbers": False, "nan_inf_to_errors": False}  # fmt: skip

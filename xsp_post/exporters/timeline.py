@@ -1,7 +1,7 @@
 """Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -68,14 +68,14 @@ class Timeline:
         }
 
 
-def build_timeline(results: Results, *, capture_id: int | None = None, limit: int | None = None) -> Timeline:
+def build_timeline(results: Results, **part: Any) -> Timeline:
     """Ranges per thread, launches per thread, device operations per stream. Raises UsageError (no such capture)."""
     operation = (
         "name", "process_id", "device_id", "stream_id", "correlation_id", "launch_start_ns", "launch_end_ns",
         "launch_thread_id",
     )  # fmt: skip
     selection = select(
-        results, capture_id=capture_id, limit=limit, nodes=("name", "level", "process_id", "thread_id"),
+        results, **part, nodes=("name", "level", "process_id", "thread_id"),
         kernels=(*operation, "short_name", "layer_node_id", "source_line"), memory_operations=operation,
         memory_timeline=_MEMORY,
     )  # fmt: skip
