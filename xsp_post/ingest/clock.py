@@ -37,13 +37,8 @@ def read_clock(path: Path) -> Trace:
     strings[:] = texts
     return Trace(
         provenance=Provenance(source_name=path.name, collector="clock", schema_version=str(values["version"])),
-        strings=strings,
-        spans=spans,
+        strings=strings, spans=spans, **interning.one_thread("python", "main"),
         domains=pd.DataFrame({"process_index": np.zeros(1, np.int32), "name": [range_text.DOMAIN]}, dtype=None),
-        processes=pd.DataFrame({"process_id": np.zeros(1, np.int64), "global_id": np.zeros(1, np.int64),
-                                "name": np.array(["python"], dtype=object), "rank": np.full(1, -1, np.int32)}),
-        threads=pd.DataFrame({"process_index": np.zeros(1, np.int32), "thread_id": np.zeros(1, np.int64),
-                              "name": np.array(["main"], dtype=object)}),
         attributes=pd.DataFrame(index=spans.index),
     )  # fmt: skip
 
@@ -59,16 +54,8 @@ def _spans(values: dict[str, Any], text_count: int) -> pd.DataFrame:
         raise ValueError("a text is missing")
     is_open = end_ns < start_ns  # −1: the child died inside
     last_ns = max(int(end_ns.max(initial=0)), int(start_ns.max(initial=0)))
-    return interning.typed({
-        "kind": (int(SpanKind.PUSH_POP), "int8"),
-        "thread_index": (0, "int32"),
-        "process_index": (0, "int32"),
-        "domain_index": (0, "int32"),
-        "name_id": (index, "int32"),
-        "start_ns": (start_ns, "int64"),
-        "end_ns": (np.where(is_open, last_ns, end_ns), "int64"),
-        "source_row_id": (np.arange(len(index)), "int64"),
-        "is_open": (is_open, "bool"),
-        "is_cross_thread": (False, "bool"),
-        "payload_text_id": (-1, "int32"),
-    }, len(index))  # fmt: skip
+    frame = pd.DataFrame({
+        "kind": int(SpanKind.PUSH_POP), "name_id": index, "start_ns": start_ns,
+        "end_ns": np.where(is_open, last_ns, end_ns), "source_row_id": np.arange(len(index)), "is_open": is_open,
+    })  # fmt: skip
+    return interning.conform(frame, interning.SPAN_DTYPES)

@@ -1,4 +1,4 @@
-"""Helpers of ``ingest`` (a capture → ``Trace``): interning of texts, typed columns, empty frames.
+"""Helpers of ``ingest`` (a capture → ``Trace``): interning of texts, typed columns, frames.
 
 Readers collect columns as plain lists or object arrays; these turn them into the dtypes of the Trace
 contract (see ``trace.Trace``) in one vectorised step per column.
@@ -95,13 +95,14 @@ def _fits(value: Any) -> bool:
     return isinstance(value, (float, str))
 
 
-def typed(columns: dict[str, tuple[Any, str]], length: int) -> pd.DataFrame:
-    """A frame from {name: (values or one value, dtype)}."""
-    data = {
-        name: np.full(length, values, dtype=dtype) if np.isscalar(values) else np.asarray(values).astype(dtype)
-        for name, (values, dtype) in columns.items()
-    }
-    return pd.DataFrame(data, index=pd.RangeIndex(length))
+def one_thread(process: str, thread: str) -> dict[str, pd.DataFrame]:
+    """``processes`` and ``threads`` of a trace of one thread, by the names of both."""
+    return {
+        "processes": pd.DataFrame({"process_id": [0], "global_id": [0], "name": np.array([process], object),
+                                   "rank": np.full(1, -1, np.int32)}),
+        "threads": pd.DataFrame({"process_index": np.zeros(1, np.int32), "thread_id": np.zeros(1, np.int64),
+                                 "name": np.array([thread], object)}),
+    }  # fmt: skip
 
 
 SPAN_DTYPES = dtypes(TRACE_FRAMES["spans"])

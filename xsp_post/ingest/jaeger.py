@@ -78,32 +78,29 @@ def _spans_of(path: Path) -> pd.DataFrame:
 
 
 def _row(number: int, span: dict[str, Any], processes: Any) -> tuple[Any, ...]:
-    tags = {}
-    for tag in _list(span.get("tags")):
-        if isinstance(tag, dict) and isinstance(tag.get("key"), str):
-            tags[tag["key"]] = tag.get("value")
     references = [r for r in _list(span.get("references")) if isinstance(r, dict) and r.get("refType") == "CHILD_OF"]
     parent = str(references[0].get("spanID")) if references else str(span.get("parentSpanID") or "")
     process = str(span.get("processID", ""))
     service = processes.get(process) if isinstance(processes, dict) else None
     name = str(service.get("serviceName", "")) if isinstance(service, dict) else ""
-    process_id, thread_id = _host_ids(service)
-    return (str(span.get("operationName", "")), f"{number}/{process}", name, process_id, thread_id,
-            f"{number}/{span.get('spanID')}",
-            f"{number}/{parent}" if parent else "", span.get("startTime"), span.get("duration", 0), tags,
-            _list(span.get("logs")))  # fmt: skip
+    return (str(span.get("operationName", "")), f"{number}/{process}", name, *_host_ids(service),
+            f"{number}/{span.get('spanID')}", f"{number}/{parent}" if parent else "", span.get("startTime"),
+            span.get("duration", 0), _tags(span), _list(span.get("logs")))  # fmt: skip
 
 
 def _host_ids(service: Any) -> tuple[int, int]:
     """Process and thread that a Jaeger process stands for, where it says so (our own exporter); −1 unknown."""
-    tags = service.get("tags") if isinstance(service, dict) else None
-    found = {
-        tag["key"]: tag.get("value") for tag in _list(tags) if isinstance(tag, dict) and isinstance(tag.get("key"), str)
-    }
+    found = _tags(service)
     ids = (found.get("process_id"), found.get("thread_id", -1))
     if all(isinstance(i, int) and not isinstance(i, bool) and -1 <= i < 2**63 for i in ids):
         return ids  # type: ignore[return-value]
     return -1, -1
+
+
+def _tags(holder: Any) -> dict[str, Any]:
+    """What a span or a process says of itself, by key."""
+    listed = _list(holder.get("tags")) if isinstance(holder, dict) else []
+    return {one["key"]: one.get("value") for one in listed if isinstance(one, dict) and isinstance(one.get("key"), str)}
 
 
 def _list(value: Any) -> list[Any]:
@@ -246,16 +243,16 @@ class _Assembly:
         frame = rows[["process_index", "correlation_id", "start_ns", "end_ns"]].assign(
             kind=kinds,
             name_id=self.strings.add(titles),
-            short_name_id=self.strings.add(_short_names(titles, kinds)),
+            short_name_id=self.strings.add(
+                [short_kernel_name(one) if kind == ActivityKind.KERNEL else one for one, kind in zip(titles, kinds)]
+            ),
             copy_kind=[_COPY_KINDS.get(copy, 0) for copy in copies],
         )
-        for column, keys in (
-            ("device_id", ("device_id",)), ("context_id", ("context_id",)), ("stream_id", ("stream_id",)),
-            ("bytes", ("bytes",)), ("registers_per_thread", ("registers_per_thread",)),
-            ("static_shared_memory_bytes", ("static_sharedMemory", "static_shared_memory")),
-            ("dynamic_shared_memory_bytes", ("dynamic_sharedMemory", "dynamic_shared_memory")),
-        ):  # fmt: skip
-            frame[column] = int_column(_tag(rows, *keys), 0)
+        for column in ("device_id", "context_id", "stream_id", "bytes", "registers_per_thread"):
+            frame[column] = int_column(_tag(rows, column), 0)
+        for kind in ("static", "dynamic"):
+            sizes = _tag(rows, f"{kind}_sharedMemory", f"{kind}_shared_memory")
+            frame[f"{kind}_shared_memory_bytes"] = int_column(sizes, 0)
         for key in ("grid", "block"):
             sizes = [_triple(text) for text in _tag(rows, f"{key}_dim")]
             frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
@@ -309,20 +306,10 @@ class _Assembly:
         framework = f"{stated('framework_name')} {stated('framework_version')}".strip()
         first_ns = int(self.all["start_ns"].min())
         return Provenance(
-            source_name=source_name,
-            collector="jaeger",
-            batch_size=int(int_column([stated("batch_size") or -1])[0]),
-            workload_name=stated("model_name"),
-            framework=framework,
-            gpu_name=str(devices["gpu_name"].iloc[0]) if len(devices) else "",
-            session_start_utc_ns=first_ns,
-            clock_offset_ns=self.shift_ns,
-        )
-
-
-def _short_names(titles: list[str], kinds: np.ndarray) -> list[str]:
-    short = {title: short_kernel_name(title) for title in set(titles)}
-    return [short[title] if kind == ActivityKind.KERNEL else title for title, kind in zip(titles, kinds)]
+            source_name, "jaeger", batch_size=int(int_column([stated("batch_size") or -1])[0]),
+            workload_name=stated("model_name"), framework=framework, session_start_utc_ns=first_ns,
+            gpu_name=str(devices["gpu_name"].iloc[0]) if len(devices) else "", clock_offset_ns=self.shift_ns,
+        )  # fmt: skip
 
 
 def _triple(text: Any) -> tuple[int, int, int]:

@@ -78,7 +78,8 @@ class _Assembly:
         self.processes, self.threads = kineto_threads.named(counted, self.labels, self.metadata)
         self._mark_kernels_of_the_cpu()
         self._give_activities_a_process()
-        self._find_unmatched_launches()
+        if len(self.launches) and len(self.activities) and not self.is_cpu_only:
+            self.findings += unmatched_launches(self.launches, self.activities, self.strings.array())
         domains = self._own_domain()
         self.spans = self.spans.sort_values(
             ["start_ns", "end_ns", "source_row_id"], ascending=[True, False, True], ignore_index=True
@@ -164,10 +165,6 @@ class _Assembly:
             owner = best.set_index("index")["process_index"]
         self.activities["process_index"] = owner.reindex(self.activities.index).fillna(0).astype(np.int32)
         self.activities = self.activities.sort_values(["start_ns", "source_row_id"], ignore_index=True)
-
-    def _find_unmatched_launches(self) -> None:
-        if len(self.launches) and len(self.activities) and not self.is_cpu_only:
-            self.findings += unmatched_launches(self.launches, self.activities, self.strings.array())
 
     def _own_domain(self) -> pd.DataFrame:
         """Annotations ``xsp/<text>`` become push/pop ranges <text> of the domain xsp, per process."""
@@ -298,16 +295,11 @@ class _Assembly:
         gpu_names = [name for name in devices["gpu_name"] if name]
         options = {key: str(self.metadata[key]) for key in _OPTION_KEYS if key in self.metadata}
         return Provenance(
-            source_name=source_name,
-            collector="torch",
-            tool_version="",
-            schema_version=str(self.metadata.get("schemaVersion", "")),
-            framework="torch",
-            gpu_name=gpu_names[0] if gpu_names else "",
+            source_name, "torch", framework="torch", schema_version=str(self.metadata.get("schemaVersion", "")),
+            gpu_name=gpu_names[0] if gpu_names else "", options=options,
             driver_version=str(self.metadata.get("cuda_driver_version", "")),
             session_start_utc_ns=session_start_ns if 0 <= session_start_ns < 2**63 else -1,
-            options=options,
-        )
+        )  # fmt: skip
 
 
 _AS_WELL = 0.02  # share of the work that precedes its launch

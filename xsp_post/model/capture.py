@@ -211,29 +211,15 @@ def is_run_directory(path: str | Path) -> bool:
     return os.path.isfile(Path(path) / MANIFEST_NAME) and os.path.isdir(Path(path) / CAPTURES_FOLDER)
 
 
-def difference(one: Capture, other: Capture) -> tuple[str, Any, Any] | None:
-    """The first key in which two captures are unlike, with both values; None for captures of one workload."""
-    for keys, mine, theirs in (
-        (_LIKE_SETTINGS, one.settings, other.settings),
-        (_LIKE_ENVIRONMENT, one.environment, other.environment),
-    ):
-        for key in keys:
-            if key in mine and key in theirs and mine[key] != theirs[key]:
-                return key, mine[key], theirs[key]
-    return None
-
-
 def check_alike(captures: Sequence[Capture]) -> None:
     """ContradictionError, naming the key and both values, unless all captures are of one workload."""
-    for other in captures[1:]:
-        unlike = difference(captures[0], other)
-        if unlike is not None:
-            key, mine, theirs = unlike
-            raise ContradictionError(
-                f"{other.directory.name} is not of the workload of {captures[0].directory.name}: "
-                f"{key} is {theirs!r} there and {mine!r} here.",
-                code="captures-unlike",
-            )
+    told = [{**one.settings, **{key: one.environment.get(key) for key in _LIKE_ENVIRONMENT}} for one in captures]
+    for other, theirs in zip(captures[1:], told[1:]):
+        for key in (*_LIKE_SETTINGS, *_LIKE_ENVIRONMENT):
+            mine, its = told[0].get(key), theirs.get(key)
+            if None not in (mine, its) and mine != its:
+                said = f"{other.directory.name} is not of the workload of {captures[0].directory.name}: {key} is"
+                raise ContradictionError(f"{said} {its!r} there and {mine!r} here.", code="captures-unlike")
 
 
 def write_json(path: Path, values: dict[str, Any]) -> None:

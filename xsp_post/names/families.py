@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -39,13 +38,7 @@ class Rule:
 @cache
 def rules() -> tuple[Rule, ...]:
     """The rules of families.txt in order."""
-    text = files(__package__).joinpath("families.txt").read_text(encoding="utf-8")
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return tuple(Rule(*(part.strip(" ") for part in (*line.split(" | ", 1)[:1], *_tail(line)))) for line in lines)
-
-
-def _tail(line: str) -> list[str]:
-    return line.split(" | ", 1)[1].rsplit(" | ", 1)
+    return tuple(Rule(*line) for line in patterns.read_rules(Path(__file__).with_name("families.txt"), 1))
 
 
 @cache
@@ -107,11 +100,11 @@ def _first_rule(name: str) -> int:
 @lru_cache(1)  # the kernels of one capture are asked for several times
 def _first_rules(names: Sequence[str]) -> np.ndarray:
     """`_first_rule` of different names."""
-    return patterns.looked_at([name[:_LONGEST] for name in names], _first_rules_by_re2, _first_rule)
 
+    def by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
+        return patterns.first_match(texts, [rule.pattern for rule in rules()], ignore_case=True)
 
-def _first_rules_by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
-    return patterns.first_match(texts, [rule.pattern for rule in rules()], ignore_case=True)
+    return patterns.looked_at([name[:_LONGEST] for name in names], by_re2, _first_rule)
 
 
 def _different(names: Iterable[str]) -> tuple[np.ndarray | slice, tuple[str, ...]]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,13 @@ import pyarrow.compute as pc
 
 _FEW = 2000  # texts; to search them takes less than to make one pattern of many
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
+
+
+def read_rules(path: Path, before: int) -> list[list[str]]:
+    """The lines of a file as words between bars: so many, the pattern, which may hold bars itself, and why."""
+    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line and not line.startswith("#")]
+    words = [line.split(" | ", before) for line in lines]
+    return [[part.strip(" ") for part in (*one[:-1], *one[-1].rsplit(" | ", 1))] for one in words]
 
 
 def to_arrow(texts: Any) -> pa.Array:

@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from xsp_post.names.patterns import found_in
+from xsp_post.names.patterns import found_in, read_rules
 
 PYTORCH, COMPILED, PYTHON, CPP = "PyTorch", "compiled", "Python", "C++"
 _LANGUAGES = {PYTHON, "Julia", "Rust", "OpenMP", "OpenACC", "JAX", "MTIA"}
@@ -34,9 +33,7 @@ class Shown(NamedTuple):
 @cache
 def rules() -> tuple[Rule, ...]:
     """The lines of platforms.txt in order."""
-    lines = files(__package__).joinpath("platforms.txt").read_text(encoding="utf-8").splitlines()
-    kept = (line for line in lines if line and not line.startswith("#"))
-    return tuple(Rule(*line.split(" | ", 2)[:2], *line.split(" | ", 2)[2].rsplit(" | ", 1)) for line in kept)
+    return tuple(Rule(*line) for line in read_rules(Path(__file__).with_name("platforms.txt"), 2))
 
 
 def shown_platforms(texts: Mapping[str, Sequence[str]]) -> list[Shown]:

@@ -27,7 +27,7 @@ import sqlite3
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -74,6 +74,7 @@ _HELD = "tables"  # key of xsp_meta: every table that was written, with its colu
 _ALWAYS_THERE = ("captures", "findings")  # an analysis of any kind of source has them
 _MOST_IDS, _MOST_RUNS = 20_000, 200  # in one query
 _PRIMARY_KEYS = {"captures": "capture_id"}
+_UNJOURNALED = ("PRAGMA journal_mode = OFF", "PRAGMA synchronous = OFF")  # it becomes visible when it is whole
 _WRITTEN_EARLY = ("kernels", "nodes")  # the two that take time: written while the analyses are computed
 
 
@@ -186,9 +187,8 @@ class StoreWriter:
 
         connection = sqlite3.connect(self._path)
         try:
-            # the file becomes visible only when it is whole: no journal needed
-            connection.execute("PRAGMA journal_mode = OFF")
-            connection.execute("PRAGMA synchronous = OFF")
+            for pragma in _UNJOURNALED:
+                connection.execute(pragma)
             yield Database(connection)
             connection.commit()
         finally:
@@ -203,11 +203,7 @@ class StoreWriter:
         uri = f"file:{quote(os.fsencode(self._path))}"
         try:
             with adbc_driver_sqlite.connect(uri) as driver, adbc.AdbcConnection(driver) as connection:
-                for pragma in (
-                    "PRAGMA journal_mode = OFF",
-                    "PRAGMA synchronous = OFF",
-                    "PRAGMA locking_mode = EXCLUSIVE",
-                ):
+                for pragma in (*_UNJOURNALED, "PRAGMA locking_mode = EXCLUSIVE"):
                     with adbc.AdbcStatement(connection) as statement:
                         statement.set_sql_query(pragma)
                         statement.execute_update()
@@ -241,12 +237,10 @@ def _numbered_by_sqlite(table: str, rows: pa.Table) -> list[pa.Table]:
 def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
     """CREATE TABLE with each column's meaning as a comment: the schema text documents itself."""
     meaning = {c.name: c.meaning for c in TABLES[schema].columns} if schema in TABLES else {}
-    lines = []
-    for position, (name, kind) in enumerate(columns.items()):
-        text = _meaning(meaning, name)
-        comma = "," if position < len(columns) - 1 else ""
-        primary = " PRIMARY KEY" if name == key else ""
-        lines.append(f'  "{name}" {kind}{primary}{comma}' + (f" -- {text}" if text else ""))
+    lines, last = [], [*columns][-1]
+    for name, kind in columns.items():
+        text, primary = _meaning(meaning, name), " PRIMARY KEY" if name == key else ""
+        lines.append(f'  "{name}" {kind}{primary}{"," * (name != last)}' + (f" -- {text}" if text else ""))
     title = f" -- {TABLES[schema].title}: one row per {TABLES[schema].one_row_per}" if schema in TABLES else ""
     body = "\n".join(lines)
     database.execute(f'CREATE TABLE "{table}" ({title}\n{body}\n)')
@@ -287,24 +281,15 @@ class Store(Results):
         if "xsp_meta" not in self._tables.tables():
             raise CaptureError(f"{path}: is not a store made by xsp-post", code="capture-unknown-format")
         self.meta = dict(self._tables.rows("xsp_meta", ("key", "value")))
-        if self.meta.get("schema_version") not in [str(version) for version in READ_VERSIONS]:
-            raise CaptureError(
-                f"{path}: the store has schema version {self.meta.get('schema_version')}, "
-                f"this xsp-post reads version {SCHEMA_VERSION}",
-                code="store-version",
-                hint=f"make it again: {self._remake()}",
-            )
+        if (version := self.meta.get("schema_version")) not in map(str, READ_VERSIONS):
+            said = f"has schema version {version}, this xsp-post reads version {SCHEMA_VERSION}"
+            raise self._unusable(said, "store-version")
         self._strings: np.ndarray | None = None
         # the store of a batch holds the tables of many captures, not those of one
         there = () if "fleet" in self.tables() else _ALWAYS_THERE
         missing = [name for name in there if name not in self.tables()]
         if missing:
-            raise CaptureError(
-                f"{path}: the store lacks the table {missing[0]}: it is incomplete",
-                code="store-table-missing",
-                hint=f"make it again: {self._remake()}",
-            )
-
+            raise self._unusable(f"lacks the table {missing[0]}: it is incomplete", "store-table-missing")
         self._require_what_was_written()
 
     def _require_what_was_written(self) -> None:
@@ -323,28 +308,25 @@ class Store(Results):
                     raise self._incomplete(f"column {table}.{column}")
 
     def _incomplete(self, what: str) -> CaptureError:
-        return CaptureError(
-            f"{self.path}: the store lacks the {what}: it was edited or is damaged",
-            code="store-table-missing",
-            hint=f"make it again: {self._remake()}",
-        )
+        return self._unusable(f"lacks the {what}: it was edited or is damaged", "store-table-missing")
+
+    def _damaged(self, what: str) -> CaptureError:
+        return self._unusable(f"was edited or is damaged: {what}", "store-damaged")
+
+    def _unusable(self, why: str, code: str) -> CaptureError:
+        return CaptureError(f"{self.path}: the store {why}", code=code, hint=f"make it again: {self._remake()}")
 
     def _remake(self) -> str:
         """The command that makes this store again, with the sources as far as the file names them."""
         if "fleet" in self._tables.tables():
             return shell_command(["xsp-post", "batch", "FOLDER", "-o", self.path.parent])
-        if is_run_directory(self.path.parent):
-            sources = [str(self.path.parent)]
-        else:
-            sources = self._source_names() or ["CAPTURE"]
-        return shell_command(["xsp-post", "ingest", *sources, "-o", self.path, "--force"])
-
-    def _source_names(self) -> list[str]:
-        try:
-            names = [str(name) for (name,) in self._tables.rows("captures", ("source_name",))]
-        except CaptureError:
-            return []
-        return [name for name in dict.fromkeys(names) if name][:20]
+        sources: list[Any] = [self.path.parent]
+        if not is_run_directory(self.path.parent):
+            sources = []
+            with suppress(CaptureError):
+                sources = [name for (name,) in self._tables.rows("captures", ("source_name",)) if name]
+        named = list(dict.fromkeys(map(str, sources)))[:20] or ["CAPTURE"]
+        return shell_command(["xsp-post", "ingest", *named, "-o", self.path, "--force"])
 
     def tables(self) -> list[str]:
         """Names of the tables that xsp-post writes; one that somebody added may be called anything, also a path."""
@@ -463,11 +445,8 @@ class Store(Results):
         """The columns of a table of the file, and the type that each is declared with."""
         if not self._tables.columns(table):  # of a view SQLite may know none
             raise self._incomplete(f"table {table}")
-        connection = self._tables.connect()
-        try:
+        with closing(self._tables.connect()) as connection:
             found = connection.execute(f'PRAGMA table_info("{table}")').fetchall()
-        finally:
-            connection.close()
         names = {(StoredName.of(row[1]) if is_part(table) else StoredName(row[1])): row[2] for row in found}
         if len({name.own for name in names}) < len(found):
             raise self._damaged(f"a column of {table} is there twice")
@@ -527,13 +506,6 @@ class Store(Results):
         wanted = pd.MultiIndex.from_product([captures.unique(), list(QUESTIONS)], names=keys)
         if not totals.reindex(wanted, fill_value=0).eq(1).all():
             raise self._damaged("a capture has no total in balance, or two")
-
-    def _damaged(self, what: str) -> CaptureError:
-        return CaptureError(
-            f"{self.path}: the store was edited or is damaged: {what}",
-            code="store-damaged",
-            hint=f"make it again: {self._remake()}",
-        )
 
     def _categorical(self, ids: np.ndarray) -> pd.Categorical:
         if self._strings is None:

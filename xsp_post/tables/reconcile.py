@@ -14,8 +14,6 @@ from a latency. Levels that took turns in one process are compared round by roun
 Layers are matched by (phase, path, call index), kernels by (phase, layer, launch order in it, name).
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -72,7 +70,8 @@ def check_alike(captures: pd.DataFrame) -> None:
 def overhead(analysis: Results) -> tuple[pd.DataFrame, list[Finding]]:
     """XSP's Figure 2 as a table: one row per event and level, for workloads captured at two levels or more."""
     iterations = _measured_iterations(analysis)
-    iterations = iterations[_is_at_several_levels(iterations)]
+    case = [iterations["batch_size"], iterations["phase"]]
+    iterations = iterations[iterations["level"].groupby(case).transform("nunique") > 1]
     if iterations.empty:
         return pd.DataFrame({name: [] for name in column_names("overhead")}), []
     samples = pd.concat([_model_samples(iterations), _layer_samples(analysis, iterations)], ignore_index=True)
@@ -154,12 +153,6 @@ def synchronous_captures(analysis: Results) -> list[int]:
     return share.index[share >= _SYNCHRONOUS_SHARE].tolist()
 
 
-def _is_at_several_levels(samples: pd.DataFrame) -> pd.Series:
-    """Rows of (batch size, phase) that were captured at two levels or more."""
-    keys = [samples["batch_size"], samples["phase"]]
-    return samples["level"].groupby(keys).transform("nunique") > 1
-
-
 def _cells(samples: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     """The cell of each sample, and one row per cell (event and level): trimmed mean over all iterations, and its
     standard error.
@@ -184,17 +177,6 @@ def _cells(samples: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     )
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """Columns that a comparison of two rows gives."""
-
-    difference: pd.Series
-    ratio: pd.Series
-    low: pd.Series
-    high: pd.Series
-    interval_over: np.ndarray
-
-
 def _overheads(cells: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     """The cells in order of event and level, with what each level added to the one below and to the accurate one."""
     order = cells["layer_index"].groupby([cells[key] for key in _EVENT]).transform("min")
@@ -211,25 +193,25 @@ def _overheads(cells: pd.DataFrame, samples: pd.DataFrame) -> pd.DataFrame:
     accurate = table.index.to_series().where(table["is_accurate"]).groupby(event).transform("first")
     accurate_row = accurate.fillna(-1).astype("int64").to_numpy()
     accurate_row = np.where(table["level_order"].to_numpy() > own.map(RUN_LEVELS.index).to_numpy(), accurate_row, -1)
-    step, total = _compare(table, below, paired), _compare(table, accurate_row, paired)
+    step, total = (_compare(table, base, paired) for base in (below, accurate_row))
     sources = table["latency_source"].to_numpy(object)
     is_alike = (below < 0) | (sources == sources[below])
     table["compared_level"] = np.where(below >= 0, table["level"].to_numpy(object)[below], "")
     table["latency_ns"] = table["trimmed_mean"]
-    table["overhead_ns"], table["overhead_ratio"] = step.difference, step.ratio
-    table["ci_low_overhead_ns"], table["ci_high_overhead_ns"] = step.low, step.high
-    table["total_overhead_ns"], table["total_overhead_ratio"] = total.difference, total.ratio
-    table["ci_low_total_overhead_ns"], table["ci_high_total_overhead_ns"] = total.low, total.high
+    for kind, found in (("overhead", step), ("total_overhead", total)):
+        names = [f"{kind}_ns", f"ci_low_{kind}_ns", f"ci_high_{kind}_ns", f"{kind}_ratio"]
+        table[names] = found[["difference", "ci_low", "ci_high", "ratio"]]
     # intervals within one process each do not know how processes differ: nothing follows from them about levels
-    is_repeated = step.interval_over != ITERATIONS
-    table["is_significant"] = ((step.low > 0) | (step.high < 0)) & is_alike & is_repeated
-    table["interval_over"] = step.interval_over
+    is_repeated = step["interval_over"] != ITERATIONS
+    table["is_significant"] = ((step["ci_low"] > 0) | (step["ci_high"] < 0)) & is_alike & is_repeated
+    table["interval_over"] = step["interval_over"]
     table["verdict"] = _verdicts(table, below, is_alike)
     return table
 
 
-def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> _Difference:
-    """Row minus the row ``base`` points to, NaN where it is −1; index as ``table``. ``paired``: samples of processes
+def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> pd.DataFrame:
+    """Row minus the row ``base`` points to, NaN where it is −1: difference, ci_low, ci_high, ratio, and what the
+    interval is over. ``paired``: samples of processes
     that several levels share; where such processes measured both rows, the difference is that of their pairs."""
     rows = np.flatnonzero(base >= 0)
     columns = {name: np.full(len(table), np.nan) for name in ("difference", "ci_low", "ci_high")}
@@ -251,8 +233,7 @@ def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> _Di
         over[process_count > 1] = PAIRS
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(base >= 0, columns["difference"] / table["trimmed_mean"].to_numpy()[base], np.nan)
-    difference, low, high = (pd.Series(values, index=table.index) for values in columns.values())
-    return _Difference(difference, pd.Series(ratio, index=table.index), low, high, over)
+    return pd.DataFrame({**columns, "ratio": ratio, "interval_over": over}, index=table.index)
 
 
 def _unlike_programs(table: pd.DataFrame, analysis: Results) -> pd.DataFrame:
@@ -278,29 +259,16 @@ def _captures_with(results: Results, code: str) -> set[int]:
 
 
 def _verdicts(table: pd.DataFrame, below: np.ndarray, is_alike: np.ndarray) -> np.ndarray:
-    difference, significant = table["overhead_ns"], table["is_significant"]
-    has_interval = table["ci_low_overhead_ns"].notna()
-    return np.select(
-        [
-            (below < 0) & table["is_accurate"],
-            below < 0,
-            ~is_alike,
-            ~has_interval,
-            table["interval_over"] == ITERATIONS,
-            ~significant,
-            difference < 0,
-        ],
-        [
-            "accurate",
-            "no accurate level was run",
-            "not comparable: host time against device time",
-            "too few samples for an interval",
-            WITHIN_ONE_PROCESS,
-            "no overhead shown",
-            "negative: the deeper run was faster",
-        ],
-        default="overhead",
-    )
+    said = {
+        "accurate": (below < 0) & table["is_accurate"],
+        "no accurate level was run": below < 0,
+        "not comparable: host time against device time": ~is_alike,
+        "too few samples for an interval": table["ci_low_overhead_ns"].isna(),
+        WITHIN_ONE_PROCESS: table["interval_over"] == ITERATIONS,
+        "no overhead shown": ~table["is_significant"],
+        "negative: the deeper run was faster": table["overhead_ns"] < 0,
+    }
+    return np.select(list(said.values()), list(said), default="overhead")
 
 
 def _unmatched_layers(cells: pd.DataFrame) -> list[Finding]:
@@ -317,12 +285,8 @@ def _unmatched_layers(cells: pd.DataFrame) -> list[Finding]:
     if alone.empty:
         return []
     example = alone.iloc[0]
-    return [
-        finding(
-            "layers-unmatched", count=len(alone),
-            example=f"{example['layer_path']}, call {example['call_index']}: at {example['level']} only",
-        )
-    ]  # fmt: skip
+    said = f"{example['layer_path']}, call {example['call_index']}: at {example['level']} only"
+    return [finding("layers-unmatched", count=len(alone), example=said)]
 
 
 def _sums(samples: pd.DataFrame, table: pd.DataFrame) -> list[Finding]:
@@ -336,10 +300,8 @@ def _sums(samples: pd.DataFrame, table: pd.DataFrame) -> list[Finding]:
     if len(overlapping):
         outer = around[overlapping.index].to_numpy()
         worst = int(np.argmax(overlapping.to_numpy() / outer))
-        found.append(finding(
-            "layers-overlap", count=len(overlapping),
-            example=f"{format_ns(overlapping.iloc[worst])} of layers in {format_ns(outer[worst])}",
-        ))  # fmt: skip
+        said = f"{format_ns(overlapping.iloc[worst])} of layers in {format_ns(outer[worst])}"
+        found.append(finding("layers-overlap", count=len(overlapping), example=said))
     accurate = table[table["is_accurate"]]
     case = ["batch_size", "phase"]
     by_kind = accurate.groupby([*case, "event_kind"])["latency_ns"].sum().unstack("event_kind")
@@ -347,11 +309,9 @@ def _sums(samples: pd.DataFrame, table: pd.DataFrame) -> list[Finding]:
         excess = by_kind[by_kind[LAYER] > by_kind[MODEL] * _SLACK_RATIO]
         if len(excess):
             layers_ns, model_ns = excess.iloc[0][LAYER], excess.iloc[0][MODEL]
-            found.append(finding(
-                "layer-sum-exceeds-model", count=len(excess),
-                example=f"layers {format_ns(layers_ns)} at M/L, model {format_ns(model_ns)} at M: "
-                        f"{layers_ns / model_ns:.2f} times",
-            ))  # fmt: skip
+            said = f"layers {format_ns(layers_ns)} at M/L, model {format_ns(model_ns)} at M"
+            example = f"{said}: {layers_ns / model_ns:.2f} times"
+            found.append(finding("layer-sum-exceeds-model", count=len(excess), example=example))
     return found
 
 
@@ -371,13 +331,10 @@ def _overhead_findings(table: pd.DataFrame) -> list[Finding]:
         rows = models[chosen]
         if len(rows):
             row = rows.iloc[0]
-            found.append(finding(
-                code, count=len(rows),
-                example=f"{row['level']} on {row['compared_level']}, batch {row['batch_size']}: "
-                        f"{format_ns(row['overhead_ns'])} "
-                        f"({format_ns(row['ci_low_overhead_ns'])} … "
-                        f"{format_ns(row['ci_high_overhead_ns'])})",
-            ))  # fmt: skip
+            low, high = (format_ns(row[f"ci_{end}_overhead_ns"]) for end in ("low", "high"))
+            said = f"{row['level']} on {row['compared_level']}, batch {row['batch_size']}"
+            example = f"{said}: {format_ns(row['overhead_ns'])} ({low} … {high})"
+            found.append(finding(code, count=len(rows), example=example))
     return found
 
 
@@ -388,7 +345,7 @@ def _kernel_findings(analysis: Results) -> list[Finding]:
     """
     columns = ["capture_id", "iteration_index", "layer_index", "launch_start_ns", "start_ns", "name"]
     kernels = analysis.frame("kernels", columns)
-    iterations = _with_last(_kernel_iterations(analysis))
+    iterations = _last_with_kernels(analysis)
     if not len(kernels) or iterations["capture_id"].nunique() < 2:
         return []
     kernels = kernels.merge(iterations, on=["capture_id", "iteration_index"], validate="many_to_one")
@@ -408,22 +365,15 @@ def _kernel_findings(analysis: Results) -> list[Finding]:
     where = example["layer_path"] if isinstance(example["layer_path"], str) else "no layer"
     # which CPU operators stand for kernels is decided capture by capture: no sign of another program
     is_cpu = bool(_captures_with(analysis, "cpu-operators-as-kernels"))
-    return [
-        finding(
-            "kernels-differ-between-runs", count=len(alone), example=f"{where}: {example['name']}",
-            severity=INFO if is_cpu else "",
-        )
-    ]  # fmt: skip
+    said, severity = f"{where}: {example['name']}", INFO if is_cpu else ""
+    return [finding("kernels-differ-between-runs", count=len(alone), example=said, severity=severity)]
 
 
-def _kernel_iterations(analysis: Results) -> pd.DataFrame:
+def _last_with_kernels(analysis: Results) -> pd.DataFrame:
+    """The last measured iteration of every capture with kernels, batch size and phase."""
     iterations = analysis.frame("iterations", ["capture_id", "iteration_index", "phase", "batch_size", "is_warmup"])
     level = analysis.frame("captures").set_index("capture_id")["level"].astype("object")
     with_kernels = iterations["capture_id"].map(level).isin([RUN_KERNEL, RUN_COUNTERS])
-    return iterations[with_kernels & ~iterations["is_warmup"].astype(bool)]
-
-
-def _with_last(iterations: pd.DataFrame) -> pd.DataFrame:
-    """The last iteration of every capture, batch size and phase."""
-    last = iterations.drop_duplicates(["capture_id", "batch_size", "phase"], keep="last")
-    return last.drop(columns="is_warmup").assign(phase=last["phase"].astype("object").fillna(""))
+    measured = iterations[with_kernels & ~iterations["is_warmup"].astype(bool)].drop(columns="is_warmup")
+    last = measured.drop_duplicates(["capture_id", "batch_size", "phase"], keep="last")
+    return last.assign(phase=last["phase"].astype("object").fillna(""))

@@ -75,54 +75,31 @@ def format_bytes(value: Any) -> str:
     return _scaled(value, _BYTES, _DIGITS, whole_at_base=True)
 
 
-def format_bytes_per_s(value: Any) -> str:
-    """Bytes per second with decimal prefixes, as data sheets print bandwidth: 900e9 → "900 GB/s"."""
-    return _with_unit(value, "B/s")
+def _prefixed(unit: str) -> Callable[[Any], str]:
+    """Of a unit with decimal prefixes, as data sheets print them: 900e9 B/s → "900 GB/s"."""
+
+    def formatter(value: Any) -> str:
+        text = _scaled(value, _DECIMAL, _DIGITS, whole_at_base=True)
+        number, _, prefix = text.partition(" ")
+        return text if text == UNKNOWN else f"{number} {prefix}{unit}"
+
+    return formatter
 
 
-def format_flop(value: Any) -> str:
-    """Floating-point operations: 77.42e9 → "77.4 Gflop"."""
-    return _with_unit(value, "flop")
+def _plain(unit: str, digits: int = _DIGITS) -> Callable[[Any], str]:
+    """Of a unit that is never prefixed: 17.444 flop/B → "17.4 flop/B"."""
+
+    def formatter(value: Any) -> str:
+        text = _scaled(value, ((1, ""),), digits, whole_at_base=False)
+        return text if text == UNKNOWN else f"{text} {unit}"
+
+    return formatter
 
 
-def format_flop_per_s(value: Any) -> str:
-    """Arithmetic throughput: 12.8e12 → "12.8 Tflop/s"."""
-    return _with_unit(value, "flop/s")
-
-
-def format_flop_per_byte(value: Any) -> str:
-    """Arithmetic intensity, never prefixed: 17.444 → "17.4 flop/B"."""
-    text = _scaled(value, ((1, ""),), _DIGITS, whole_at_base=False)
-    return text if text == UNKNOWN else f"{text} flop/B"
-
-
-def format_hz(value: Any) -> str:
-    """Clock frequency: 1.53e9 → "1.53 GHz"."""
-    return _with_unit(value, "Hz")
-
-
-def format_watts(value: Any) -> str:
-    """Power: 512.3 → "512.3 W"."""
-    return _with_unit(value, "W")
-
-
-def format_inputs_per_s(value: Any) -> str:
-    """Throughput of a model: 930.74 → "930.7 inputs/s"."""
-    text = _scaled(value, ((1, ""),), 4, whole_at_base=False)
-    return text if text == UNKNOWN else f"{text} inputs/s"
-
-
-def format_tokens_per_s(value: Any) -> str:
-    """Throughput of inference: 930.74 → "930.7 tokens/s"."""
-    return format_inputs_per_s(value).replace("inputs", "tokens")
-
-
-def _with_unit(value: Any, unit: str) -> str:
-    text = _scaled(value, _DECIMAL, _DIGITS, whole_at_base=True)
-    if text == UNKNOWN:
-        return text
-    number, _, prefix = text.partition(" ")
-    return f"{number} {prefix}{unit}"
+format_bytes_per_s, format_flop, format_flop_per_s = _prefixed("B/s"), _prefixed("flop"), _prefixed("flop/s")
+format_hz, format_watts = _prefixed("Hz"), _prefixed("W")
+format_flop_per_byte = _plain("flop/B")  # arithmetic intensity
+format_inputs_per_s, format_tokens_per_s = _plain("inputs/s", 4), _plain("tokens/s", 4)
 
 
 def format_ratio_percent(value: Any, decimals: int = 1) -> str:
@@ -164,17 +141,10 @@ def format_count(value: Any) -> str:
 
 
 _BY_UNIT: dict[str, Callable[[Any], str]] = {
-    "ns": format_ns,
-    "B": format_bytes,
-    "flop": format_flop,
-    "flop/s": format_flop_per_s,
-    "B/s": format_bytes_per_s,
-    "flop/B": format_flop_per_byte,
-    "inputs/s": format_inputs_per_s,
-    "tokens/s": format_tokens_per_s,
-    "Hz": format_hz,
-    "W": format_watts,
-}
+    "ns": format_ns, "B": format_bytes, "flop": format_flop, "flop/s": format_flop_per_s, "B/s": format_bytes_per_s,
+    "flop/B": format_flop_per_byte, "inputs/s": format_inputs_per_s, "tokens/s": format_tokens_per_s,
+    "Hz": format_hz, "W": format_watts,
+}  # fmt: skip
 
 
 def formatter_of(column: str) -> Callable[[Any], str] | None:

@@ -7,8 +7,7 @@ from enum import IntEnum
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.schemas import TABLES
-from xsp_post.model.tree import NodeKind, Tree
+from xsp_post.model.tree import Tree
 
 
 class Threads:
@@ -39,19 +38,8 @@ class Launches:
         return np.where(self.has, self._launches[name].to_numpy()[self._rows], -1)
 
 
-def empty_table(name: str) -> pd.DataFrame:
-    """A table of one capture without rows: its columns but ``capture_id``."""
-    columns = [c for c in TABLES[name].columns if c.name != "capture_id"]
-    return pd.DataFrame({c.name: pd.Series(dtype="object" if c.dtype == "str" else c.dtype) for c in columns})
-
-
 def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
     return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
-
-
-def span_kinds(codes: np.ndarray) -> pd.Categorical[str]:
-
-    return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in NodeKind]))
 
 
 def on_one_gpu(busy: np.ndarray, group: np.ndarray, gpu: np.ndarray) -> np.ndarray:

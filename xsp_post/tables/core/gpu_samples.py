@@ -9,11 +9,11 @@ import pandas as pd
 from xsp_post.arrays.cutting import Shares, means, shares
 from xsp_post.arrays.intervals import grouped_union, union
 from xsp_post.base.findings import Finding, finding
+from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
 from xsp_post.model.schemas.units import format_hz, format_ratio_percent
 from xsp_post.model.tree import Tree
-from xsp_post.tables.core.columns import empty_table
 
 LEAST_SAMPLES = 5
 # A clock fell: so far below the highest one, for such a share of the busy time, in samples that are so full of work.
@@ -26,7 +26,7 @@ def gpu_sample_frames(tree: Tree) -> tuple[dict[str, pd.DataFrame], list[Finding
     """Both tables, without rows where nothing was sampled; and where a clock fell, or samples were too few."""
     samples = tree.trace.gpu_samples()
     if samples.empty:
-        return {name: empty_table(name) for name in ("gpu_samples", "gpu_timeline")}, []
+        return {name: empty_table(name).drop(columns="capture_id") for name in ("gpu_samples", "gpu_timeline")}, []
     found: list[Finding] = []
     parts = []
     for gpu in np.unique(samples["gpu_index"].to_numpy()).tolist():

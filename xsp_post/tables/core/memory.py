@@ -19,10 +19,11 @@ from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
+from xsp_post.model.results import empty_table
 from xsp_post.model.schemas.units import format_bytes
 from xsp_post.model.trace import MemoryKind
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.tables.core.columns import Threads, empty_table
+from xsp_post.tables.core.columns import Threads
 from xsp_post.tables.core.phases import BACKWARD, FORWARD, NONE, OTHER, node_phases
 from xsp_post.tree.layering import forward_of_backward
 
@@ -36,14 +37,14 @@ _KINDS = {
 }  # fmt: skip
 _KIND_NAMES = np.array([_KINDS.get(kind, "device") for kind in MemoryKind], object)
 _EARLIER, _NO_RANGE = "[earlier]", "[no range]"
-_FRAMEWORK, _DRIVER = "framework", "driver"
+_PLACE = ["process_id", "device_id", "memory_kind"]
 
 
 def memory_frames(tree: Tree, threads: Threads) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """The tables about memory, without rows where nothing was recorded; and what is not known."""
     events = tree.trace.allocations
     if events.empty:
-        return {name: empty_table(name) for name in _TABLES}, []
+        return {name: empty_table(name).drop(columns="capture_id") for name in _TABLES}, []
     memory = _Memory(tree, threads, events)
     devices, owners, memory_id = memory.places_and_owners()
     return dict(zip(_TABLES, (devices, owners, memory.timeline(memory_id)))), memory.findings()
@@ -69,17 +70,14 @@ class PlaceEvents:
         peak = max(int(total[row]), before)
         row = first - 1 if before > int(total[row]) else row
         at_ns, end = int(self.start_ns[max(row, first)]), int(total[last])
-        memory = {
-            "allocation_count": int((size > 0).sum()), "release_count": int((size < 0).sum()),
-            "allocated_bytes": int(size[size > 0].sum()), "released_bytes": -int(size[size < 0].sum()),
-            "earlier_bytes": before, "peak_bytes": peak, "peak_ns": at_ns, "end_bytes": end,
-        }  # fmt: skip
+        memory = {"earlier_bytes": before, "peak_bytes": peak, "peak_ns": at_ns, "end_bytes": end}
         inside = (held.when >= first) & (held.when <= last)
         columns: dict[str, np.ndarray] = {}
-        for name, bytes_name, chosen in (
-            ("allocation_count", "allocated_bytes", inside & (held.change > 0)),
-            ("release_count", "released_bytes", inside & (held.change < 0)),
-        ):
+        for name, bytes_name, sign in (
+            ("allocation_count", "allocated_bytes", 1), ("release_count", "released_bytes", -1),
+        ):  # fmt: skip
+            memory |= {name: int((size * sign > 0).sum()), bytes_name: int(np.maximum(size * sign, 0).sum())}
+            chosen = inside & (held.change * sign > 0)
             columns[name] = np.bincount(held.who[chosen], minlength=held.owner_count)
             columns[bytes_name] = np.abs(sums_per_node(held.who[chosen], held.change[chosen], held.owner_count))
         columns["allocated_bytes"][self.is_earlier] = -1
@@ -102,19 +100,10 @@ class PlaceEvents:
         most = self.held.most(first, last)
         known = ~self.is_earlier[self.held.who]
         changes = sums_per_node(self.held.when[known], self.held.change[known], len(self.total))
-        rest = np.append(self.before, self.total) - np.append(
-            0, np.cumsum(changes)
-        )  # before the first event, and after each
+        # before the first event, and after each
+        rest = np.append(self.before, self.total) - np.append(0, np.cumsum(changes))
         most[self.is_earlier] = rest[first : last + 2].max()
         return most
-
-
-@dataclass
-class _Places:
-    """The memories that events are about."""
-
-    of_event: np.ndarray
-    frame: pd.DataFrame  # process_id, device_id, memory_kind; one row each
 
 
 class _Memory:
@@ -123,9 +112,8 @@ class _Memory:
     def __init__(self, tree: Tree, threads: Threads, events: pd.DataFrame) -> None:
         self.tree, self.events = tree, events
         self.size = events["bytes"].to_numpy()
-        self.places = _places(events, threads)
-        self.place = self.places.of_event
-        self.count = len(self.places.frame)
+        self.place, self.places = _places(events, threads)
+        self.count = len(self.places)
         self.lives: Lives = pair(self.place, events["address"].to_numpy(), self.size)
         self.origin = self.lives.origin
         self.total, self.is_told = self._totals()
@@ -183,15 +171,19 @@ class _Memory:
     def _devices(self, amounts: pd.DataFrame) -> pd.DataFrame:
         reserved = np.full(self.count, -1, np.int64)
         np.maximum.at(reserved, self.place, self.events["reserved_bytes"].to_numpy())
-        return self.places.frame.drop(columns=["process_index"]).assign(
-            recorded_by=_FRAMEWORK if self.tree.trace.provenance.collector != "nsys" else _DRIVER,
+        return self.places.drop(columns=["process_index"]).assign(
+            recorded_by="driver" if self._is_of_driver() else "framework",
             **{str(name): amounts[name] for name in amounts}, peak_offset_ns=amounts["peak_ns"] - self._origin(),
             reserved_bytes=np.where(reserved > 0, reserved, -1), memory_bytes=self._capacities(),
         )  # fmt: skip
 
     def _origin(self) -> int:
         """What offsets count from, as ``--from`` does: nsys' clock as it is, others from the first event."""
-        return 0 if self.tree.trace.provenance.collector == "nsys" else int(self.tree.nodes["start_ns"].iloc[0])
+        return 0 if self._is_of_driver() else int(self.tree.nodes["start_ns"].iloc[0])
+
+    def _is_of_driver(self) -> bool:
+        """nsys records what the driver gives; others what a framework's allocator does."""
+        return self.tree.trace.provenance.collector == "nsys"
 
     def _range_around(self, row: int) -> str:
         """What needed the memory at an event."""
@@ -206,9 +198,9 @@ class _Memory:
         if "memory_bytes" not in listed:
             return np.full(self.count, -1, np.int64)
         known = listed.drop_duplicates(keys).set_index(keys)["memory_bytes"]
-        wanted = pd.MultiIndex.from_frame(self.places.frame[keys].astype(np.int64))
+        wanted = pd.MultiIndex.from_frame(self.places[keys].astype(np.int64))
         found = known.reindex(wanted).fillna(-1).to_numpy(np.int64)
-        return np.where((self.places.frame["memory_kind"] == "device") & (found > 0), found, -1)
+        return np.where((self.places["memory_kind"] == "device") & (found > 0), found, -1)
 
     def _owner_rows(self) -> tuple[pd.DataFrame, np.ndarray, np.ndarray]:
         """The owners, those of earlier memory last; the place of each; and of each event the row it is about."""
@@ -220,11 +212,11 @@ class _Memory:
         of_made = np.full(len(owner), -1, np.int64)
         of_made[made] = codes
         place = groups // width
-        frame = self.places.frame.iloc[place].assign(
+        frame = self.places.iloc[place].assign(
             **names.columns(groups % width // len(PHASES)),
             training_phase=np.array(PHASES, object)[groups % len(PHASES)],
         )  # fmt: skip
-        earlier = self.places.frame.assign(
+        earlier = self.places.assign(
             owner_kind="earlier", owner=_EARLIER, layer_index=-1, layer_type="", training_phase=""
         )
         of_event = np.where(self.origin >= 0, of_made[np.maximum(self.origin, 0)], len(groups) + self.place)
@@ -252,7 +244,7 @@ class _Memory:
         node = of_origin(self.node)
         iteration = self.tree.nodes["iteration_index"].to_numpy(np.int64)
         columns = {
-            **{c: self.places.frame[c].to_numpy()[self.place] for c in ("process_id", "device_id", "memory_kind")},
+            **{c: self.places[c].to_numpy()[self.place] for c in _PLACE},
             "memory_id": memory_id, "start_ns": start, "change_bytes": self._size_told(), "total_bytes": self.total,
             "reserved_bytes": events["reserved_bytes"].to_numpy(),
             "end_ns": np.where(ended >= 0, start[np.maximum(ended, 0)], -1),
@@ -281,7 +273,7 @@ class _Memory:
             row = int(np.flatnonzero(differs)[0])
             said = f"first where {format_bytes(int(self.total[row]))} are live"
             found.append(finding("memory-events-missing", count=int(differs.sum()), example=said))
-        if self.tree.trace.provenance.collector == "nsys":
+        if self._is_of_driver():
             found.append(finding("memory-of-driver", count=len(self.size)))
         return found
 
@@ -307,7 +299,8 @@ def range_with_work(nodes: pd.DataFrame, node_id: int) -> str:
     return ""
 
 
-def _places(events: pd.DataFrame, threads: Threads) -> _Places:
+def _places(events: pd.DataFrame, threads: Threads) -> tuple[np.ndarray, pd.DataFrame]:
+    """The memory that each event is about, and the memories: process_id, device_id, memory_kind; one row each."""
     process = events["process_index"].to_numpy().astype(np.int64)
     device = events["device_id"].to_numpy().astype(np.int64)
     name_codes, names = pd.factorize(_KIND_NAMES[events["memory_kind"].to_numpy()])
@@ -316,11 +309,10 @@ def _places(events: pd.DataFrame, threads: Threads) -> _Places:
     codes, unique = pd.factorize((process * width + number) * len(names) + name_codes, sort=True)
     place, kind = unique // len(names), unique % len(names)
     number = place % width
-    frame = pd.DataFrame({
+    return codes, pd.DataFrame({
         "process_index": place // width, "process_id": threads.process_id(place // width),
         "device_id": np.where(number == width - 1, -1, number), "memory_kind": names[kind],
     })  # fmt: skip
-    return _Places(codes, frame)
 
 
 def _owners(tree: Tree, events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -394,9 +386,6 @@ def _outermost(tree: Tree) -> np.ndarray:
     level, parent = nodes["level"].to_numpy(), nodes["parent_id"].to_numpy()
     wide = np.isin(level, [int(Level.CAPTURE), int(Level.APPLICATION), int(Level.MODEL)])
     return forest_of(parent).nearest(wide | (parent < 0) | wide[parent])
-
-
-_PLACE = ["process_id", "device_id", "memory_kind"]
 
 
 def memory_of_part(cut: Part, inside: pd.DataFrame) -> dict[str, pd.DataFrame]:

@@ -5,8 +5,8 @@ import pandas as pd
 
 from xsp_post.arrays.texts import categorical
 from xsp_post.model.levels import Level
-from xsp_post.model.tree import Tree
-from xsp_post.tables.core.columns import Threads, span_kinds
+from xsp_post.model.tree import NodeKind, Tree
+from xsp_post.tables.core.columns import Threads, named
 
 
 def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
@@ -50,7 +50,7 @@ def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     _from_payloads(tree, columns, count)
     for column in ("sequence", "is_inferred", "confidence_ratio", "is_open", "source_row_id"):
         columns[column] = nodes[column].to_numpy()
-    columns["span_kind"] = span_kinds(nodes["kind"].to_numpy())
+    columns["span_kind"] = named(nodes["kind"].to_numpy(), NodeKind)
     return pd.DataFrame(columns, copy=False)  # a column set later would be copied
 
 

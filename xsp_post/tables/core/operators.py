@@ -46,7 +46,8 @@ class Calls:
 def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     """Owners of the kernels (activities of the tree, in its order) and their work, each different call read once."""
     name, text, names, texts = _records(tree)
-    is_operator = _operator_nodes(tree) | (text >= 0)
+    is_operator = (tree.nodes["kind"].to_numpy() == int(NodeKind.OPERATOR)) | (text >= 0)
+    is_operator |= tree.names.node_text("role") == "operator"
     has_formula = np.array([is_known(one) for one in names] + [False])[name] & (text >= 0)
     parent = tree.nodes["parent_id"].to_numpy()
     number = np.arange(len(parent))
@@ -114,10 +115,6 @@ def _of_kernels(tree: Tree, kernels: pd.DataFrame, texts: list[str]) -> tuple[np
     codes, used = pd.factorize(np.where(own != "", own, said))
     is_text = np.array([bool(one) for one in used] + [False])
     return np.where(is_text[codes], codes + len(texts), -1), [*texts, *(str(one) for one in used)]
-
-
-def _operator_nodes(tree: Tree) -> np.ndarray:
-    return (tree.nodes["kind"].to_numpy() == int(NodeKind.OPERATOR)) | (tree.names.node_text("role") == "operator")
 
 
 def _launch_nodes(kernels: pd.DataFrame) -> np.ndarray:
@@ -248,19 +245,13 @@ def operator_frames(tree: Tree) -> dict[str, pd.DataFrame]:
         calls = operator_calls(tree, kernels)
         if calls.kinds["amounts"].notna().any():
             return _frames(calls, kernels, phase)
-    if phase.any():
-        return empty | {"kernel_work": _phases_only(phase)}
-    return empty
-
-
-def _phases_only(phase: np.ndarray) -> pd.DataFrame:
-    """Kernels whose operators say nothing: what is known is the phase they ran in."""
-    unknown = np.full(len(phase), np.nan)
-    return pd.DataFrame({
-        "kernel_id": np.arange(len(phase)), "operator_index": np.full(len(phase), -1, np.int64),
-        "phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)), "flop": unknown, "read_bytes": unknown,
-        "written_bytes": unknown, "pipe": pd.Categorical(np.full(len(phase), "", object)),
-    })  # fmt: skip
+    if not phase.any():
+        return empty
+    # their operators say nothing: what is known is the phase they ran in
+    work = pd.DataFrame({"kernel_id": np.arange(len(phase)), "operator_index": np.full(len(phase), -1, np.int64)})
+    work["phase"] = pd.Categorical.from_codes(phase, pd.Index(PHASES))
+    work[["flop", "read_bytes", "written_bytes"]] = np.nan
+    return empty | {"kernel_work": work.assign(pipe=pd.Categorical(np.full(len(phase), "", object)))}
 
 
 def says_sizes(tree: Tree) -> bool:
