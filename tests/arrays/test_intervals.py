@@ -85,11 +85,13 @@ def test_equal_intervals_nest_in_the_order_they_were_opened():
     assert nesting.parent.tolist() == [-1, 0, 1]
 
 
+@pytest.mark.parametrize("block", [1, 3, 1 << 16])
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40), st.integers(-5, 15)), max_size=15))
-def test_union_length(rows):
+def test_union_length(block, rows):
     group, start, length = columns(rows)
     order = np.argsort(start, kind="stable")
-    got = intervals.grouped_union_length(group[order], start[order], (start + length)[order], 4)
+    with mock.patch.object(intervals, "_BLOCK", block):
+        got = intervals.grouped_union_length(group[order], start[order], (start + length)[order], 4)
     for g in range(4):
         covered = {t for gg, s, n in rows if gg == g for t in range(s, s + n)}
         assert got[g] == len(covered)
