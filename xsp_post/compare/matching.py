@@ -161,11 +161,9 @@ def renamed_layers(samples: pd.DataFrame) -> pd.DataFrame:
         pairs = base.drop_duplicates(keys, keep=False).merge(
             other.drop_duplicates(keys, keep=False), on=keys, suffixes=("_of_base", ""), validate="one_to_one"
         )
-        paths = pairs["layer_path_of_base"]
-        calls = pairs["call_index"]
         if "call_index_of_base" in pairs:
-            pairs = pairs[pairs["call_index_of_base"] == calls]
-        found.append(pairs.assign(base_path=paths)[[*columns, "base_path"]])
+            pairs = pairs[pairs["call_index_of_base"] == pairs["call_index"]]
+        found.append(pairs.rename(columns={"layer_path_of_base": "base_path"})[[*columns, "base_path"]])
         base = base[~base["layer_path"].isin(found[-1]["base_path"])]
         other = other[~other["layer_path"].isin(found[-1]["layer_path"])]
     return pd.concat(found, ignore_index=True)
