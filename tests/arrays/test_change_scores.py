@@ -1,0 +1,145 @@
+"""The arithmetic of `changes`, place by place: regressions by least squares, stairs by trial, intervals by textbook."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from properties import examples
+from scipy import stats
+
+from xsp_post.arrays import changes
+from xsp_post.arrays.changes import LEAST_SIDE, drift_sizes, possible_places, sizes
+
+SEEDS, COUNTS = st.integers(0, 2**32 - 1), st.integers(2 * LEAST_SIDE, 14)
+
+
+def _transformed(values, wander):
+    """What each capture adds to its share of the one before."""
+    return np.array(
+        [
+            value * math.sqrt(1 - wander**2) if not k else value - wander * values[k - 1]
+            for k, value in enumerate(values)
+        ]
+    )
+
+
+def _regression(values, explaining, wander):
+    """Coefficient and what it explains of the sum of squares, which is left, beside a constant."""
+    one, shape, answer = (_transformed(list(x), wander) for x in (np.ones(len(values)), explaining, values))
+    without = answer - one * (one @ answer) / (one @ one)
+    found = np.linalg.lstsq(np.column_stack((one, shape)), answer, rcond=None)[0]
+    rest = answer - found[0] * one - found[1] * shape
+    return found[1], without @ without - rest @ rest, rest @ rest
+
+
+@examples(40)
+@given(SEEDS, COUNTS, st.sampled_from([0.0, 0.3, 0.8]), st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 1.0]))
+def test_scores_are_those_of_regressions(seed, count, wander, floor, least):
+    values = np.random.default_rng(seed).normal(0, 1, (count, 2)) + np.array([0.0, 2.0]) * (
+        np.arange(count)[:, None] >= count // 2
+    )
+    two = np.ones(2)
+    found = changes._scores(values, wander * two, floor * two, least * two)
+    for k, mine in enumerate(values.T):
+        steps = {
+            place: _regression(mine, np.arange(count) >= place, wander)
+            for place in range(LEAST_SIDE, count - LEAST_SIDE + 1)
+        }
+        place = max(steps, key=lambda one: steps[one][1])
+        assert found.place[k] == place
+        slope = _regression(mine, np.arange(count, dtype=float), wander)
+        line = (slope[0] * (count - 1), *slope[1:])
+        for score, (size, explained, rest) in ((found.step[k], steps[place]), (found.line[k], line)):
+            wanted = math.sqrt(explained / (rest / (count - 2) + floor**2)) if abs(size) >= least else 0.0
+            assert score == pytest.approx(wanted, rel=1e-6)
+    assert found.best.tolist() == np.maximum(found.step, found.line).tolist()
+
+
+@given(SEEDS, COUNTS, st.sampled_from([0.0, 0.4, 0.9]))
+def test_innovations_are_added_up_again(seed, count, wander):
+    values = np.random.default_rng(seed).normal(0, 1, (count, 1))
+    added = changes._innovations(values, np.array([wander]))
+    assert added[:, 0] == pytest.approx(_transformed(values[:, 0].tolist(), wander))
+    assert changes._wandering(added, np.array([wander])) == pytest.approx(values)
+
+
+@examples(40)
+@given(SEEDS, COUNTS)
+def test_stairs_are_the_best_of_all(seed, count):
+    values = np.random.default_rng(seed).normal(0, 1, count)
+
+    @cache
+    def least(start, levels):
+        """Of the captures from one on, on so many levels."""
+        if levels == 1:
+            return ((values[start:] - values[start:].mean()) ** 2).sum() if count - start >= LEAST_SIDE else math.inf
+        return min(
+            (((values[start:end] - values[start:end].mean()) ** 2).sum() + least(end, levels - 1)
+             for end in range(start + LEAST_SIDE, count)),
+            default=math.inf,
+        )  # fmt: skip
+
+    most = min(changes._MOST_STEPS, count // LEAST_SIDE - 1)
+    assert changes._stairs(values) == pytest.approx([least(0, levels + 1) for levels in range(most + 1)])
+
+
+@given(SEEDS, st.integers(2, 5), st.integers(2, 5), st.integers(0, 3), st.sampled_from([0.0, 0.5]))
+def test_the_size_of_a_step_has_students_interval(seed, before, after, start, floor):
+    values = np.random.default_rng(seed).normal(0, 1, (start + before + after + 2, 1))
+    one, other = values[start : start + before, 0], values[start + before : start + before + after, 0]
+    found = sizes(values, np.array([floor]), start, start + before, start + before + after)[:, 0]
+    variance = (((one - one.mean()) ** 2).sum() + ((other - other.mean()) ** 2).sum()) / (before + after - 2)
+    half = stats.t.ppf(0.975, before + after - 2) * math.sqrt((variance + floor**2) * (1 / before + 1 / after))
+    change = other.mean() - one.mean()
+    assert found == pytest.approx([one.mean(), other.mean(), change - half, change + half])
+
+
+@given(SEEDS, st.integers(3, 20), st.sampled_from([0.0, 0.5]))
+def test_the_size_of_a_drift_is_that_of_its_line(seed, count, floor):
+    values = np.random.default_rng(seed).normal(0, 1, count)
+    line = stats.linregress(np.arange(count), values)
+    rest = values - line.intercept - line.slope * np.arange(count)
+    variance = (rest**2).sum() / (count - 2) + floor**2
+    error = math.sqrt(variance / (count * (count**2 - 1) / 12)) * (count - 1)
+    half, change = stats.t.ppf(0.975, count - 2) * error, line.slope * (count - 1)
+    wanted = [line.intercept, line.intercept + change, change - half, change + half]
+    assert drift_sizes(values[:, None], np.array([floor]))[:, 0] == pytest.approx(wanted)
+
+
+@given(SEEDS, st.integers(4, 40))
+def test_captures_alike_in_a_row_count_once(seed, count):
+    rest = np.cumsum(np.random.default_rng(seed).normal(0, 1, count))
+    rest -= rest.mean()
+    total = 1.0
+    for k in range(1, count // 3) if count >= changes.LEAST_SHUFFLED else ():
+        alike = (rest[k:] * rest[:-k]).sum() / (rest**2).sum() + 2 / count
+        if alike <= 0:
+            break
+        total += 2 * alike * (1 - k / count)
+    assert changes._alike_in_a_row(rest[:, None])[0] == pytest.approx(total)
+
+
+@given(SEEDS, COUNTS, st.sampled_from([0.0, 0.5]), st.data())
+def test_a_step_may_be_where_it_explains_nearly_as_much(seed, count, floor, data):
+    place = data.draw(st.integers(LEAST_SIDE, count - LEAST_SIDE))
+    values = np.random.default_rng(seed).normal(0, 1, count) + 2.0 * (np.arange(count) >= place)
+    rest = {p: sum(((side - side.mean()) ** 2).sum() for side in (values[:p], values[p:])) for p in range(1, count)}
+    variance = rest[place] / (count - 2) + floor**2
+    near = [p for p in rest if rest[p] - rest[place] <= 2 * changes._UNSURE * variance]
+    near = [p for p in near if LEAST_SIDE <= p <= count - LEAST_SIDE]
+    assert possible_places(values, floor, place) == (min(near), max(near))
+
+
+@given(SEEDS, st.integers(3, 12), st.sampled_from([0.0, 0.1]))
+def test_no_value_is_farther_from_the_median_than_the_reach(seed, count, floor):
+    values = np.random.default_rng(seed).standard_cauchy((count, 1))
+    found, reach = changes._without_outliers(values, np.array([floor]))
+    usual = np.median(values)
+    spread = math.hypot(float(np.median(abs(values - usual))) / stats.norm.ppf(0.75), floor)
+    assert reach[0] == pytest.approx(changes._OUTLIER * spread, rel=1e-3)
+    assert found[:, 0].tolist() == [min(max(v, usual - reach[0]), usual + reach[0]) for v in values[:, 0]]
