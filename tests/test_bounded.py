@@ -1,7 +1,8 @@
 """Every table that is made with arrays in files is the one made in memory, bit by bit.
 
 Asked of every shared capture and of generated programs (the mark `sampled`). The other process has a limit so low that
-arrays of eight pages lie in files, and all of them leave memory again and again.
+arrays of eight pages lie in files (of a large source of more, a 64th of it), and all of them leave memory again and
+again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _BOUNDED = r"""
 import itertools, pickle, sys
 from pathlib import Path
 from xsp_post.base import on_disk
-on_disk._LEAST_MAPPED_BYTES, on_disk._LIBRARIES_BYTES, on_disk._LARGE_BYTES = 1 << 20, 0, 1 << 15
+LARGE = 1 << 15
+on_disk._LEAST_MAPPED_BYTES, on_disk._LIBRARIES_BYTES, on_disk._LARGE_BYTES = LARGE << 6, 0, LARGE
 made, released, calls = [], [], itertools.count()
 allocate, release = on_disk.os.posix_fallocate, on_disk._Allocator.release
 on_disk.os.posix_fallocate = lambda *of: made.append(allocate(*of))
@@ -45,6 +47,7 @@ from xsp_post.pipeline import analyze
 for line in sys.stdin:
     source, tables = line.rstrip("\n").split("\t")
     made.clear(), released.clear()
+    on_disk._used[0].large_bytes = max(LARGE, Path(source).stat().st_size >> 6)
     try:
         analysis = analyze([Path(source)])
         said = {name: analysis.frame(name) for name in analysis.tables()}
