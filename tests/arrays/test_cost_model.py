@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
+import math
+import statistics
+
 import numpy as np
 import pytest
 
-from xsp_post.arrays.cost_model import CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN, _non_negative, fit_cost
+from xsp_post.arrays.cost_model import (
+    CONSTANT,
+    FOLLOWS,
+    NO_EFFECT,
+    UNKNOWN,
+    _held_back,
+    _non_negative,
+    _slow_change,
+    drift_of,
+    fit_cost,
+)
 
 
 def mixed(seed, count=1500, noise=0.02):
@@ -84,3 +97,60 @@ def test_no_term_is_negative_and_none_could_be_better():
         slope = matrix.T @ (matrix @ found - time)
         # where a term is positive nothing is gained either way, where it is 0 only by making it negative
         assert np.abs(slope[found > 0]).max(initial=0) < 1e-8 and slope.min() > -1e-8
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_drift_lies_between_the_medians_of_the_ends(seed):
+    rng = np.random.default_rng(seed)
+    ratio = 1 + 0.01 * rng.standard_normal(41 + seed) + np.linspace(0, seed / 50, 41 + seed)
+    ratio[rng.integers(0, 41, 3)] = np.nan
+    count = len(ratio) // 4
+    parts = [[one for one in part if one == one] for part in (ratio[:count].tolist(), ratio[-count:].tolist())]
+    middle = [statistics.median(part) for part in parts]
+    spread = [statistics.median(abs(x - m) for x in part) * 1.4826 for part, m in zip(parts, middle)]
+    errors = 1.2533 * math.hypot(*spread) / math.sqrt(count)
+    drift, is_sure = drift_of(ratio)
+    assert drift == pytest.approx(middle[1] / middle[0] - 1)
+    assert is_sure == (abs(drift) > max(0.01, 5 * errors))
+    assert drift_of(ratio[:39])[1] is False and math.isnan(drift_of(ratio[:39])[0])
+    assert math.isnan(drift_of(np.full(60, np.nan))[0])
+
+
+def test_a_slow_change_is_straight_between_quarters_and_beyond_them():
+    straight = np.linspace(0.8, 1.2, 41)
+    straight[[3, 17]] = np.nan
+    whole = _slow_change(straight)
+    assert whole == pytest.approx(np.linspace(0.8, 1.2, 41), abs=0.01)
+    assert float(np.median(whole)) == pytest.approx(1)
+    # of the medians of four quarters of bent times, by hand: 2, 4, 4, 6 at 1.5, 5.5, 9.5, 13.5
+    bent = _slow_change(np.repeat([2.0, 4.0, 4.0, 6.0], 4))
+    at = np.array([0, 1.5, 5.5, 9.5, 13.5, 16])
+    wanted = np.interp(np.arange(16), at, [2 - 1.5 * 0.5, 2, 4, 4, 6, 6 + 2.5 * 0.5])
+    assert bent == pytest.approx(wanted / np.median(wanted))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_errors_of_terms_are_those_of_least_squares(seed):
+    """Without outliers the robust fit is the plain one of times in units of themselves, and so are its errors."""
+    rng = np.random.default_rng(seed)
+    tokens, keys = (rng.integers(100, 2000, 800).astype(float) for _ in range(2))
+    time = (1000 + 3 * tokens + 2 * keys) * (1 + 0.01 * rng.standard_normal(800))
+    model = fit_cost(time, {"tokens": tokens, "keys": keys})
+    matrix = np.column_stack((np.ones(800), tokens, keys)) / (1000 + 3 * tokens + 2 * keys)[:, None]
+    errors = 0.01 * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)) * 800 / model.fitted_count)
+    assert list(model.errors.values()) == pytest.approx(errors, rel=0.15)
+    assert np.array(list(model.terms.values())) == pytest.approx([1000, 3, 2], abs=5 * errors.max())
+    for one, term, error in zip(model.terms.values(), (1000, 3, 2), errors):
+        assert abs(one - term) < 4.5 * error
+    asked = {"tokens": np.array([100.0, 5000.0]), "keys": np.array([150.0, 20.0])}
+    rows = np.array([[1, 100, 150], [1, 5000, 20]], float)
+    wanted = [math.sqrt(row @ model.covariance @ row) / (row @ list(model.terms.values())) for row in rows]
+    assert model.error_of(asked) == pytest.approx(wanted)
+    assert np.isnan(model.predicted({"tokens": np.array([-1.0]), "keys": np.array([5.0])})[0])
+
+
+def test_a_fifth_is_held_back_of_any_stretch():
+    is_held = _held_back(5000)
+    assert is_held.mean() == pytest.approx(0.2, abs=0.01)
+    assert all(10 < part.sum() < 30 for part in np.split(is_held, 50))
+    assert (~_held_back(60_000)).sum() == pytest.approx(6000, rel=0.03)

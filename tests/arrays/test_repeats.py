@@ -1,10 +1,13 @@
 """Rows numbered by what they share, their sums, and siblings that differ in digits only."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from properties import examples
 
 from xsp_post.arrays.repeats import fold_with_targets, numbered, pair_numbers, summed, without_numbers
 
@@ -85,3 +88,71 @@ def test_two_siblings_stay_beside_three_that_fold():
     folded, target = fold_with_targets(_paths(["root", "h.0", "h.1", "h.2", "side 1", "side 2"]))
     assert folded["shown_name"].tolist() == ["root", "h.0 … h.2", "side 1", "side 2"]
     assert target.tolist() == [0, 1, 1, 1, 4, 5] and folded["repeat_count"].tolist() == [1, 3, 1, 1]
+
+
+_TREES = st.lists(
+    st.tuples(st.integers(0, 100), st.sampled_from(["h.0", "h.1", "h.22", "x", "y 3"]), st.integers(1, 2)),
+    min_size=1, max_size=14,
+)  # fmt: skip
+
+
+def _folded_by_loop(parent, names, calls, kinds, minimum):
+    """The row that each row is in."""
+    count = len(parent)
+    below = [[row for row in range(count) if parent[row] == one] for one in range(-1, count)]
+    erased = [re.sub(r"\d+", "#", name) for name in names]
+
+    def shape(row):
+        return erased[row], calls[row], tuple(sorted(shape(child) for child in below[row + 1]))
+
+    target = list(range(count))
+
+    def carry(row, other):
+        for mine, theirs in zip(*(sorted(below[one + 1], key=lambda r: (shape(r), r)) for one in (row, other))):
+            target[mine] = target[theirs]
+            carry(mine, theirs)
+
+    for siblings in below:
+        for row in siblings:
+            alike = [one for one in siblings if shape(one) == shape(row)]
+            if erased[row] != names[row] and kinds[row] != "rank" and len(alike) >= minimum:
+                target[row] = alike[0]
+    for row in range(count):  # parents come before their children
+        if target[row] != row and (parent[row] < 0 or target[parent[row]] == parent[row]):
+            carry(row, target[row])
+    return target
+
+
+@pytest.mark.parametrize("minimum", [2, 3])
+@examples(80)
+@given(_TREES, st.booleans())
+def test_folds_are_those_of_a_loop(minimum, rows, has_rank):
+    count = len(rows)
+    parent = [min(seed % (k + 1) - 1, 2) for k, (seed, _, _) in enumerate(rows)]
+    names, calls = [row[1] for row in rows], [row[2] for row in rows]
+    kinds = ["rank" if has_rank and k == count - 1 else "push_pop" for k in range(count)]
+    ids = np.arange(count) * 2 + 5  # no positions
+    paths = pd.DataFrame(
+        {
+            "path_id": ids, "parent_path_id": [ids[one] if one >= 0 else -1 for one in parent], "name": names,
+            "span_kind": kinds, "call_count": calls, "first_start_ns": 0, "device_ns": 3 ** np.arange(count),
+        }
+    )  # fmt: skip
+    folded, target = fold_with_targets(paths, minimum)
+    wanted = _folded_by_loop(parent, names, calls, kinds, minimum)
+    kept = sorted(set(wanted))
+    mine = {row: [k for k in range(count) if wanted[k] == row] for row in kept}
+    # of children alike in all but their place any may stand for any: shapes decide, so that sums are told by name
+    assert target.index.tolist() == ids.tolist()
+    assert folded["path_id"].tolist() == [int(ids[row]) for row in kept]
+    assert folded["call_count"].tolist() == [sum(calls[k] for k in mine[row]) for row in kept]
+    assert folded["is_folded"].tolist() == [len(mine[row]) > 1 for row in kept]
+    assert folded["device_ns"].sum() == sum(3**k for k in range(count))
+    assert target.map(dict(zip(folded["path_id"], folded["device_ns"]))).tolist() == [
+        sum(3**k for k in range(count) if target.iloc[k] == target.iloc[row]) for row in range(count)
+    ]
+    for row, text, repeat, above in zip(kept, folded["shown_name"], folded["repeat_count"], folded["parent_path_id"]):
+        is_first = wanted[row] == row and len(mine[row]) > 1 and parent[row] == parent[mine[row][-1]]
+        assert text.startswith(names[row]) and (" … " in text) == (len(mine[row]) > 1)
+        assert repeat == (len(mine[row]) if is_first else 1) or len(mine[row]) > 1
+        assert above == (ids[wanted[parent[row]]] if parent[row] >= 0 else -1)
