@@ -1,7 +1,7 @@
 """Every table that is made with arrays in files is the one made in memory, bit by bit.
 
 Asked of every shared capture and of generated programs (the mark `sampled`). The other process has a limit so low that
-arrays of eight pages lie in files (of a large source of more, a 64th of it), and all of them leave memory again and
+arrays of eight pages lie in files (of a large source of more, a 16th of it), and all of them leave memory again and
 again.
 """
 
@@ -47,7 +47,7 @@ from xsp_post.pipeline import analyze
 for line in sys.stdin:
     source, tables = line.rstrip("\n").split("\t")
     made.clear(), released.clear()
-    on_disk._used[0].large_bytes = max(LARGE, Path(source).stat().st_size >> 6)
+    on_disk._used[0].large_bytes = max(LARGE, Path(source).stat().st_size >> 4)
     try:
         analysis = analyze([Path(source)])
         said = {name: analysis.frame(name) for name in analysis.tables()}

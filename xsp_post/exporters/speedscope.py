@@ -23,7 +23,10 @@ _DEEPER = "[deeper ranges]"
 
 def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """One JSON file. Raises OutputError, UsageError (no such capture)."""
-    columns = {"nodes": ("parent_id", "path_id", "folded_name", "self_ns"), "kernels": ("node_id", "short_name")}
+    columns: dict[str, Any] = {
+        "nodes": ("parent_id", "path_id", "folded_name", "self_ns"),
+        "kernels": ("node_id", "short_name"),
+    }
     selection = select(results, capture_id=part.get("capture_id"), **columns)
     document = data(selection)
     write_text(path, json.dumps(document, separators=(",", ":")), force)

@@ -95,7 +95,7 @@ def _fits(value: Any) -> bool:
     return isinstance(value, (float, str))
 
 
-def one_thread(process: str, thread: str) -> dict[str, pd.DataFrame]:
+def one_thread(process: str, thread: str) -> dict[str, Any]:
     """``processes`` and ``threads`` of a trace of one thread, by the names of both."""
     return {
         "processes": pd.DataFrame({"process_id": [0], "global_id": [0], "name": np.array([process], object),

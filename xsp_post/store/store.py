@@ -281,7 +281,7 @@ class Store(Results):
         if "xsp_meta" not in self._tables.tables():
             raise CaptureError(f"{path}: is not a store made by xsp-post", code="capture-unknown-format")
         self.meta = dict(self._tables.rows("xsp_meta", ("key", "value")))
-        if (version := self.meta.get("schema_version")) not in map(str, READ_VERSIONS):
+        if (version := self.meta.get("schema_version")) not in [str(one) for one in READ_VERSIONS]:
             said = f"has schema version {version}, this xsp-post reads version {SCHEMA_VERSION}"
             raise self._unusable(said, "store-version")
         self._strings: np.ndarray | None = None
