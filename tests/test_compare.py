@@ -169,7 +169,7 @@ def test_single_values_have_no_interval():
 # -- equal runs ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("repeats, run_spread, tries", [(3, 0.02, 10), (3, 0.2, 20), (1, 0.02, 10)])
+@pytest.mark.parametrize("repeats, run_spread, tries", [(3, 0.02, 6), (3, 0.2, 20), (1, 0.02, 6)])
 def test_equal_runs_show_no_difference_in_19_of_20_tries(repeats, run_spread, tries):
     alarms = sum(
         shown(
