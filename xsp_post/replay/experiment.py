@@ -363,7 +363,9 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     operations = graph.recording.operations
     is_node = graph.learnt.is_node
     launched = (operations.call >= 0) & ~amounts.is_blocking & ~graph.recording.stream_is_host[operations.stream]
-    _scale(amounts.own_ns, np.setdiff1d(operations.call[launched], np.flatnonzero(loading(graph))), factor)
+    launches = np.zeros(len(amounts.own_ns), bool)
+    launches[operations.call[launched]] = True
+    _scale(amounts.own_ns, launches & ~loading(graph), factor)
     # what took longer to begin on a device without work was not on its way: why is not known
     _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)), factor)
     _scale(amounts.gap_ns, launched & (amounts.gap_ns > 0), factor)  # below 0 kernels overlap

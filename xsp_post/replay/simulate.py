@@ -50,16 +50,12 @@ def run(program: Program) -> Times:
     chunks = _chunk_count(count, width)
     length = -(-count // chunks)
     columns = _columns(program, chunks, length)
-    states = _states_between(columns, chunks, length, width + 1)
+    states = _states_between(columns, chunks, width + 1)
     at, by_second = np.empty((length, chunks), np.int64), np.empty((length, chunks), bool)
-    row = np.arange(chunks)
-    target, first, first_ns, second, second_ns = columns
-    for k in range(length):
-        one = states[row, first[k]] + first_ns[k]
-        other = states[row, second[k]] + second_ns[k]
-        by_second[k] = other > one
-        at[k] = np.maximum(one, other)
-        states[row, target[k]] = at[k]
+    for k, (target, first, first_ns, second, second_ns) in enumerate(zip(*columns)):
+        one, other = states.take(first) + first_ns, states.take(second) + second_ns
+        np.greater(other, one, out=by_second[k])
+        states[target] = np.maximum(one, other, out=at[k])
     return Times(at.T.ravel()[:count].copy(), by_second.T.ravel()[:count].copy())
 
 
@@ -69,32 +65,33 @@ def _chunk_count(count: int, width: int) -> int:
 
 
 def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ...]:
-    """The program's columns as (step of the chunk, chunk); what fills the last chunk writes a register of its own."""
+    """The program's columns as (step of the chunk, chunk); what fills the last chunk writes a register of its own.
+    Registers are numbered chunk after chunk."""
     spare = program.register_count
-    fills = (spare, ZERO, NEVER, ZERO, NEVER)
+    begins = np.arange(chunks) * (spare + 1)
     names = (program.target, program.first, program.first_ns, program.second, program.second_ns)
     padded = []
-    for values, fill in zip(names, fills):
+    for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, 0, begins, 0)):
         full = np.full(chunks * length, fill, np.int64)
         full[: len(values)] = values
-        padded.append(np.ascontiguousarray(full.reshape(chunks, length).T))
+        padded.append(np.add(full.reshape(chunks, length).T, begin, order="C"))
     return tuple(padded)
 
 
-def _states_between(columns: tuple[np.ndarray, ...], chunks: int, length: int, width: int) -> np.ndarray:
-    """Registers before each chunk, shape (chunks, width)."""
+def _states_between(columns: tuple[np.ndarray, ...], chunks: int, width: int) -> np.ndarray:
+    """Registers before each chunk, chunk after chunk."""
     states = np.zeros((chunks, width), np.int64)
     if chunks == 1:
-        return states
-    target, first, first_ns, second, second_ns = columns
-    matrix = np.full((chunks, width, width), NEVER, np.int64)
-    matrix[:, np.arange(width), np.arange(width)] = 0
-    row = np.arange(chunks)
-    for k in range(length):
-        one = matrix[row, first[k]] + first_ns[k][:, None]
-        other = matrix[row, second[k]] + second_ns[k][:, None]
+        return states.ravel()
+    matrices = np.full((chunks, width, width), NEVER, np.int64)
+    matrices[:, np.arange(width), np.arange(width)] = 0
+    rows = matrices.reshape(chunks * width, width)
+    for target, first, first_ns, second, second_ns in zip(*columns):
+        one, other = rows.take(first, axis=0), rows.take(second, axis=0)
+        one += first_ns[:, None]
+        other += second_ns[:, None]
         np.maximum(one, other, out=one)
-        matrix[row, target[k]] = np.maximum(one, NEVER, out=one)
+        rows[target] = np.maximum(one, NEVER, out=one)
     for chunk in range(chunks - 1):
-        states[chunk + 1] = np.maximum((matrix[chunk] + states[chunk]).max(axis=1), NEVER)
-    return states
+        states[chunk + 1] = np.maximum((matrices[chunk] + states[chunk]).max(axis=1), NEVER)
+    return states.ravel()

@@ -14,7 +14,7 @@ from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
 
 Row = dict[Any, Any]  # a row of the tree, by column
-Columns = dict[str, Any]  # arrays; of texts categoricals, which few rows are made into texts from
+Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
@@ -103,7 +103,7 @@ class _Rows:
     @cached_property
     def rows(self) -> pd.DataFrame:
         """All rows, children of one parent beside each other and heaviest first."""
-        return pd.DataFrame({name: np.asarray(values[self.order]) for name, values in self.columns.items()})
+        return pd.DataFrame({name: values[self.order] for name, values in self.columns.items()})
 
     def roots(self, layer: str, rank: int | None) -> list[Row]:
         """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
@@ -151,7 +151,7 @@ class _Rows:
     def _line(self, row: Row) -> str:
         """The one source line of all kernels in a range and in none inside it; '' where there are several, or none."""
         low, high = np.searchsorted(self.work["path_id"], [row["path_id"], row["path_id"] + 1])
-        lines = pd.unique(np.asarray(self.work["source_line"][low:high], object))
+        lines = pd.unique(self.work["source_line"][low:high])
         is_leaf = len(lines) == 1 and (self.work["span_kind"][low:high] == "kernel").all()
         return str(lines[0] or "") if is_leaf and not self.columns["device_ns"][self._ranges(row)].any() else ""
 
@@ -163,7 +163,7 @@ class _Rows:
     def leads_to_layer(self) -> np.ndarray:
         """Whether a row is a layer with much of the time, or around one. Shape (rows,), in the order of `columns`."""
         is_heavy = self.columns[self.weight] >= _HEAVY_SHARE * self.total
-        is_layer = np.asarray(self.columns["level"].astype(object) == "LAYER") & is_heavy
+        is_layer = (self.columns["level"] == "LAYER") & is_heavy
         above = pd.Index(self.columns["path_id"]).get_indexer(self.columns["parent_path_id"])
         found, rows = is_layer.copy(), np.flatnonzero(is_layer)
         while len(rows := above[rows][above[rows] >= 0]):
@@ -281,8 +281,9 @@ def _one_row(line: Row) -> Columns:
     return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
 
 
-def _held(series: pd.Series) -> np.ndarray | pd.Categorical:
-    return series.array if isinstance(series.array, pd.Categorical) else series.to_numpy()
+def _held(series: pd.Series) -> np.ndarray:
+    """The values; of texts the objects, of which some are taken again and again."""
+    return series.to_numpy(object if isinstance(series.dtype, pd.CategoricalDtype) else None)
 
 
 def _length(columns: Columns) -> int:
@@ -310,7 +311,7 @@ def _work_columns(work: pd.DataFrame) -> Columns:
                 **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
     return {
         **{column: _held(work[column]) for column in ("path_id", *_WORK, "bytes")},
-        "level": pd.Categorical.from_codes(is_kernel.astype(np.int8), pd.Index(["", "KERNEL"])), "span_kind": kind,
+        "level": np.where(is_kernel, "KERNEL", ""), "span_kind": kind,
         "call_count": count, "kernel_count": np.where(is_kernel, count, 0), "device_ns": time,
         "kernel_ns": np.where(is_kernel, time, 0), "copy_ns": np.where(is_copy, time, 0),
         "graph_ns": np.where(is_kernel | is_copy, 0, time),

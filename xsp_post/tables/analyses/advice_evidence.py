@@ -176,6 +176,11 @@ class Situation:
         duration = rows["end_ns"] - rows["start_ns"]
         return rows.assign(duration_ns=duration, family=family[codes], stream=stream, is_node=is_node)
 
+    def is_called(self, pattern: str) -> np.ndarray:
+        """In which kernels' names the pattern is found; bool. Each text is looked at once."""
+        codes, names = pd.factorize(self.kernels["name"])
+        return np.append(found_in(names.astype(str).tolist(), pattern), False)[codes]
+
     def _in_scope(self, rows: pd.DataFrame) -> np.ndarray:
         """Which operations belong to what the limit speaks of; bool."""
         columns = ["capture_id", "iteration_index", "is_warmup", "start_ns"]

@@ -48,8 +48,7 @@ def _optimiser(situation: Situation) -> list[Found]:
     paths = frame_or_empty(situation.results, "paths", columns)
     paths = paths[paths["capture_id"].isin(situation.limit.captures) & paths["name"].astype(str).str.match(OPTIMISER)]
     each = paths["kernel_count"].sum() / max(paths["call_count"].sum(), 1)
-    is_fused = situation.kernels["name"].astype(str).str.contains(_FUSED).any()
-    if not situation.is_torch or each < LEAST_LAUNCHES or is_fused:
+    if not situation.is_torch or each < LEAST_LAUNCHES or situation.is_called(_FUSED).any():
         return []
     spent = _sum(situation.inside(OPTIMISER))
     said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."

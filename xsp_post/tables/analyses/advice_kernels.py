@@ -128,14 +128,15 @@ def _launch_shape(situation: Situation) -> list[Found]:
     warps = np.ceil(threads / _WARP)
     stays = np.minimum(threads / _WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < _WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
-    own = ~rows["name"].astype(str).str.contains(_LIBRARY).to_numpy()
+    own = ~situation.is_called(_LIBRARY)
     own &= ~rows["family"].isin(["communication", "waiting"]).to_numpy() & (threads > 0) & (blocks > 0)
     stays = np.where(own, stays, 1.0)
-    spent = pd.Series(rows["duration_ns"].to_numpy() * (1 - stays)).groupby(rows["name"].astype(str).to_numpy()).sum()
+    spent = (rows["duration_ns"] * (1 - stays)).groupby(rows["name"], observed=True).sum()
+    spent = spent.rename(index=str).sort_index()
     if not len(spent) or not spent.sum() >= LEAST_SHAPE_RATIO * rows["duration_ns"].sum():
         return []
     name = str(spent.idxmax())
-    at = int(np.flatnonzero(rows["name"].astype(str).eq(name).to_numpy() & (stays < 1))[0])
+    at = int(np.flatnonzero(rows["name"].eq(name).to_numpy() & (stays < 1))[0])
     shape = [] if threads[at] >= _WARP else [f"{_WARP} or more a block"]
     shape += [f"at least {multiprocessors:.0f} blocks"] if blocks[at] < multiprocessors else []
     grid, block = ("×".join(str(int(rows[f"{what}_{axis}"].iloc[at])) for axis in "xyz") for what in ("grid", "block"))
@@ -240,7 +241,7 @@ def _collectives(situation: Situation) -> list[Found]:
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
         found = situation.found("late-rank", float(most), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"})
         alone = max(int(alone - lost), 0)
-    trains = situation.kernels["name"].astype(str).str.contains(_OF_TRAINING).any()
+    trains = situation.is_called(_OF_TRAINING).any()
     less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
     outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
     said = f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks{outside}."

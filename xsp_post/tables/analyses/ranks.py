@@ -161,14 +161,15 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
     chosen = list(pd.unique(devices["capture_id"])) if are_one_job(results) else [_deepest_capture(results)]
     if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
         return nothing  # one device: nothing to compare, and no pass over its kernels
+    kernels = frame_or_empty(results, "kernels", ["capture_id", "name"])
+    talks = is_of_family(kernels["name"][kernels["capture_id"].isin(chosen)], COMMUNICATION).any()
+    if not talks and not (devices.loc[devices["capture_id"].isin(chosen), "rank"] >= 0).all():
+        return nothing
     tables = rank_tables([rank_contribution(results, str(names.get(one, "")), capture_id=one) for one in chosen])
     table = tables["ranks"]
     if len(table) < 2:
         return nothing
-    if table["communication_count"].sum():
-        return tables
-    is_stated = bool((devices.loc[devices["capture_id"].isin(chosen), "rank"] >= 0).all())
-    return {**nothing, "ranks": table.assign(is_straggler=False)} if is_stated else nothing  # nobody waits
+    return tables if talks else {**nothing, "ranks": table.assign(is_straggler=False)}  # nobody waits
 
 
 def are_one_job(results: Results) -> bool:
