@@ -179,7 +179,9 @@ class Graph(Results):
         for name in self._makers:  # in the order of the catalogue
             self.value(name)
         frames = {name: self.frame(name) for name in self.tables()}
-        return Analysis(frames, from_frame(frames[FINDINGS]))
+        made = Analysis(frames, from_frame(frames[FINDINGS]))
+        made.__dict__["_kept"] = self.__dict__.get("_kept", {})
+        return made
 
 
 class Some(Results):

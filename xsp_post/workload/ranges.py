@@ -80,22 +80,31 @@ class NvtxSink:
         self._domain.pop_range()
 
 
+# What record_function calls; it takes half of its time to look for subclasses of tensors among a text's arguments.
+_BEGIN, _END = torch.ops.profiler._record_function_enter_new, torch.ops.profiler._record_function_exit._RecordFunction
+_PLAIN = torch._C.DisableTorchFunctionSubclass
+# torch has no public questions for this; a version without these is taken as not recording
+_is_profiling = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
+_profiler_kind = getattr(torch._C._autograd, "_profiler_type", lambda: None)
+_is_compiling = torch.compiler.is_compiling
+
+
 class AnnotationSink:
     """Ranges as annotations ``xsp/<text>`` of a running torch.profiler."""
 
     def __init__(self) -> None:
-        self._open = threading.local()
+        self._open = _Open()
 
     def prepare(self, text: str, category: str, payload: int) -> str:
         return range_text.PREFIX + text
 
     def push(self, prepared: str) -> None:
-        annotation = torch.profiler.record_function(prepared)
-        annotation.__enter__()
-        _stack(self._open).append(annotation)
+        with _PLAIN():
+            self._open.ranges.append(_BEGIN(prepared, None))
 
     def pop(self, shape: tuple[int, ...] | None) -> None:
-        _stack(self._open).pop().__exit__(None, None, None)
+        with _PLAIN():
+            _END(self._open.ranges.pop())
 
 
 class ListeningSink:
@@ -113,29 +122,38 @@ class ListeningSink:
         except ToolError:  # without the package only torch.profiler can listen
             self.was_heard = self.is_installed = False
         self.takes_work = self._nvtx is not None
-        self._is_recording = _recording()
-        self._open = threading.local()
+        self._is_kineto: bool | None = None  # the recording that goes on: to ask of which kind it is takes 5 µs
+        self._open = _Open()
 
     def prepare(self, text: str, category: str, payload: int) -> tuple[str, Any]:
+        self.was_called = True
         own = None if self._nvtx is None else self._nvtx.prepare(text, category, payload)
         return range_text.PREFIX + text, own
 
     def push(self, prepared: tuple[str, Any]) -> None:
-        self.was_called = True
         annotation = None
-        if self._is_recording():
-            self.was_heard = True
-            annotation = torch.profiler.record_function(prepared[0])
-            annotation.__enter__()
-        _stack(self._open).append(annotation)
+        if not _is_profiling():
+            self._is_kineto = None
+        elif self._is_kineto or self._begins():
+            with _PLAIN():
+                annotation = _BEGIN(prepared[0], None)
+        self._open.ranges.append(annotation)
         if self._nvtx is not None:
             self._nvtx.push(prepared[1])
 
     def pop(self, shape: tuple[int, ...] | None, work: tuple[int, int] | None = None) -> None:
         if self._nvtx is not None:
             self._nvtx.pop(shape, work)
-        if (annotation := _stack(self._open).pop()) is not None:
-            annotation.__exit__(None, None, None)
+        if (annotation := self._open.ranges.pop()) is not None:
+            with _PLAIN():
+                _END(annotation)
+
+    def _begins(self) -> bool:
+        """Whether torch.profiler records; ``emit_nvtx`` does not count, its annotations leave our domain."""
+        if self._is_kineto is None:
+            self._is_kineto = getattr(_profiler_kind(), "name", "") == "KINETO"
+            self.was_heard |= self._is_kineto
+        return self._is_kineto
 
     def complaint(self) -> str:
         """What to say at the end where nothing was recorded; "" where something was, or where that is unknown."""
@@ -169,46 +187,28 @@ class ClockSink:
         self.text_indexes: list[int] = []
         self.start_ns: list[int] = []
         self.end_ns: list[int] = []
-        self._open = threading.local()
+        self._open = _Open()
 
     def prepare(self, text: str, category: str, payload: int) -> int:
         self.texts.append(text)
         return len(self.texts) - 1
 
     def push(self, prepared: int) -> None:
-        _stack(self._open).append(len(self.start_ns))
+        self._open.ranges.append(len(self.start_ns))
         self.text_indexes.append(prepared)
         self.end_ns.append(-1)
         self.start_ns.append(time.perf_counter_ns())
 
     def pop(self, shape: tuple[int, ...] | None) -> None:
         now = time.perf_counter_ns()
-        self.end_ns[_stack(self._open).pop()] = now
+        self.end_ns[self._open.ranges.pop()] = now
 
 
-def _recording() -> Callable[[], bool]:
-    """Whether torch.profiler records now; ``emit_nvtx`` does not count, its annotations leave our domain."""
-    # torch has no public questions for this; a version without these is taken as not recording
-    is_enabled = getattr(torch._C._autograd, "_profiler_enabled", lambda: False)
-    ask = getattr(torch._C._autograd, "_profiler_type", lambda: None)
-    known: list[bool] = []  # of the recording that goes on: to ask of which kind it is takes 5 µs
+class _Open(threading.local):
+    """The ranges that each thread has open, innermost last."""
 
-    def is_recording() -> bool:
-        if not is_enabled():
-            known.clear()
-        elif not known:
-            known.append(getattr(ask(), "name", "") == "KINETO")
-        return bool(known) and known[0]
-
-    return is_recording
-
-
-def _stack(local: threading.local) -> list[Any]:
-    try:
-        return local.stack
-    except AttributeError:
-        local.stack = []
-        return local.stack
+    def __init__(self) -> None:
+        self.ranges: list[Any] = []
 
 
 def select_layers(model: nn.Module, depth: int = -1, kinds: Sequence[str] = ()) -> list[tuple[str, nn.Module]]:
@@ -315,12 +315,13 @@ class LayerRanges:
         self, path: str, layer_type: str, synchronize: Callable[[], None] | None
     ) -> tuple[Callable[..., None], Callable[..., None]]:
         calls, sink = self._calls, self._sink
+        push, pop = sink.push, sink.pop
         takes_work, takes_shapes = getattr(sink, "takes_work", False), not isinstance(sink, ListeningSink)
         prepared: list[Any] = []
         works: dict[Any, tuple[int, int] | None] = {}  # by the sizes of the first input and output
 
         def before(module: nn.Module, inputs: Any) -> None:
-            if torch.compiler.is_compiling():  # what is compiled has no calls of modules, and must stay one graph
+            if _is_compiling():  # what is compiled has no calls of modules, and must stay one graph
                 return
             call = calls.get(path, 0)
             calls[path] = call + 1
@@ -329,21 +330,21 @@ class LayerRanges:
                 prepared.append(sink.prepare(text, range_text.LAYER, len(prepared)))
             if synchronize is not None:
                 synchronize()
-            sink.push(prepared[call])
+            push(prepared[call])
 
         def after(module: nn.Module, inputs: Any, output: Any) -> None:
-            if torch.compiler.is_compiling():
+            if _is_compiling():
                 return
             if synchronize is not None:
                 synchronize()
             if not takes_work:
-                sink.pop(output_shape(output) if takes_shapes else None)
+                pop(output_shape(output) if takes_shapes else None)
                 return
             shape = output_shape(output)
             sizes = output_shape(inputs), shape
             if sizes not in works:
                 works[sizes] = sized_work(module, inputs, output)
-            sink.pop(shape, works[sizes])  # type: ignore[call-arg]
+            pop(shape, works[sizes])  # type: ignore[call-arg]
 
         return before, after
 
@@ -395,7 +396,7 @@ def ranges(
 
     def begin(module: nn.Module, args: Any, kwargs: Any) -> None:
         nonlocal iteration
-        if torch.compiler.is_compiling():
+        if _is_compiling():
             return
         layers.begin_iteration()
         text = range_text.format_model(phase, iteration)
@@ -404,7 +405,7 @@ def ranges(
         iteration += 1
 
     def end(module: nn.Module, args: Any, output: Any) -> None:
-        if not torch.compiler.is_compiling():
+        if not _is_compiling():
             sink.pop(None)
 
     handle = model.register_forward_pre_hook(begin, with_kwargs=True)
