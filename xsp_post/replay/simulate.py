@@ -74,7 +74,7 @@ def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ..
     for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, 0, begins, 0)):
         full = np.full(chunks * length, fill, np.int64)
         full[: len(values)] = values
-        padded.append(np.add(full.reshape(chunks, length).T, begin, order="C"))
+        padded.append(np.ascontiguousarray(full.reshape(chunks, length).T + begin))
     return tuple(padded)
 
 

@@ -164,7 +164,7 @@ class _Rows:
         """Whether a row is a layer with much of the time, or around one. Shape (rows,), in the order of `columns`."""
         is_heavy = self.columns[self.weight] >= _HEAVY_SHARE * self.total
         is_layer = (self.columns["level"] == "LAYER") & is_heavy
-        above = pd.Index(self.columns["path_id"]).get_indexer(self.columns["parent_path_id"])
+        above = pd.Index(self.columns["path_id"]).get_indexer(pd.Index(self.columns["parent_path_id"]))
         found, rows = is_layer.copy(), np.flatnonzero(is_layer)
         while len(rows := above[rows][above[rows] >= 0]):
             found[rows] = True
