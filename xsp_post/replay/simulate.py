@@ -68,10 +68,10 @@ def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ..
     """The program's columns as (step of the chunk, chunk); what fills the last chunk writes a register of its own.
     Registers are numbered chunk after chunk."""
     spare = program.register_count
-    begins = np.arange(chunks) * (spare + 1)
+    begins, same = np.arange(chunks) * (spare + 1), np.zeros(1, np.int64)
     names = (program.target, program.first, program.first_ns, program.second, program.second_ns)
     padded = []
-    for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, 0, begins, 0)):
+    for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, same, begins, same)):
         full = np.full(chunks * length, fill, np.int64)
         full[: len(values)] = values
         padded.append(np.ascontiguousarray(full.reshape(chunks, length).T + begin))
