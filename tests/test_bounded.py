@@ -7,6 +7,7 @@ again.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import subprocess
 import sys
@@ -54,7 +55,7 @@ for line in sys.stdin:
     except XspPostError as error:
         said = str(error)
     Path(tables).write_bytes(pickle.dumps(said))
-    print(len(made), len(released), flush=True)
+    print(len(made), len(released), tables, flush=True)
 """
 
 
@@ -62,16 +63,19 @@ for line in sys.stdin:
 def bounded(tmp_path_factory):
     """A source → its tables (or what is said against it), from a process with arrays in files; how many did, how often
     they left memory."""
-    out = tmp_path_factory.mktemp("bounded") / "tables"
+    folder, numbers = tmp_path_factory.mktemp("bounded"), itertools.count()
     with subprocess.Popen(
         [sys.executable, "-c", _BOUNDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as process:
 
         def tables(path):
+            out = folder / str(next(numbers))
             process.stdin.write(f"{path}\t{out}\n")
-            counts = process.stdout.readline().split()
-            assert len(counts) == 2, "the process that reads with arrays in files has ended"
-            return pickle.loads(out.read_bytes()), *map(int, counts)
+            for line in process.stdout:  # the first may answer a test that was given up
+                made, released, said = line.split()
+                if said == str(out):
+                    return pickle.loads(out.read_bytes()), int(made), int(released)
+            raise AssertionError("the process that reads with arrays in files has ended")
 
         yield tables
         process.stdin.close()

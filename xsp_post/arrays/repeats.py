@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.rollup import sums_per_node
 
 SUMMED = (
@@ -127,7 +128,7 @@ class _Children:
 def _shapes(parent: np.ndarray, own: np.ndarray) -> np.ndarray:
     """A number per path: equal for equal numbers of their own (text without numbers, calls) and equal insides. Rows
     with nothing inside, nearly all of a large tree, have their own; the others follow deepest first."""
-    inner = np.unique(parent[parent >= 0])
+    inner = distinct(parent[parent >= 0])
     children = _Children(parent)
     shape = own.astype(np.int64)
     numbers: dict[tuple[int, ...], int] = {}

@@ -11,6 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import grouped_union
 
@@ -120,7 +121,7 @@ MOST_PIECES = 50_000_000  # of more (much that runs at once), passes per depth n
 
 def of_stretches(node: Int, low: Int, high: Int, parent: Int, depth: Int) -> tuple[Int, Int, Int] | None:
     """As `rollup.busy_and_extent`, of each node's own work as disjoint stretches. None: too many pieces."""
-    points = np.unique(np.concatenate([low, high]))
+    points = distinct(np.concatenate([low, high]))
     begin, size = np.searchsorted(points, low), np.searchsorted(points, high) - np.searchsorted(points, low)
     total = int(size.sum())
     if total > MOST_PIECES:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
@@ -179,7 +180,7 @@ class _Assembly:
         if not own.any():
             return pd.DataFrame(columns)
         bare = self.strings.add([str(text).removeprefix(range_text.PREFIX) for text in texts])
-        process_indexes = np.unique(self.spans["process_index"].to_numpy()[own])
+        process_indexes = distinct(self.spans["process_index"].to_numpy()[own])
         domain_of_process = np.searchsorted(process_indexes, self.spans["process_index"].to_numpy())
         self.spans["name_id"] = np.where(own, bare[inverse], self.spans["name_id"])
         self.spans["kind"] = np.where(own, int(SpanKind.PUSH_POP), self.spans["kind"])

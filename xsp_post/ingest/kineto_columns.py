@@ -20,6 +20,7 @@ import numpy as np
 import pandas as pd
 from msgspec import Raw
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of
@@ -256,7 +257,7 @@ class Collector:
         of_event, names = _names(group.events)
         columns = self.strings.numbers([column_of(name) or None for name in names])[of_event]
         gpu = np.array([kineto_graphs.gpu_of(event.pid) for event in group.events], np.int64)
-        for code in np.unique(of_event[(columns < 0) | (gpu < 0)]).tolist():
+        for code in distinct(of_event[(columns < 0) | (gpu < 0)]).tolist():
             if names[code] not in kineto_graphs.DERIVED:
                 self.left_out[names[code]] += int(((columns < 0) | (gpu < 0))[of_event == code].sum())
         values = [event.args.value if event.args else None for event in group.events]

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xsp_post.arrays.cutting import Keys, overlaps
+from xsp_post.arrays.cutting import Keys, distinct, overlaps
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
@@ -109,7 +109,7 @@ class NsysHostRows:
             return np.isin(_numbers(rows, "global_tid"), tids) & overlaps(at, at + 1, start_ns, end_ns)
 
         taken = self._read("COMPOSITE_EVENTS", (_START, WantedColumn("id", "id"), _TID), keep)
-        ids = np.unique(numbers(taken, "id"))
+        ids = distinct(numbers(taken, "id"))
         wants = (WantedColumn("id", "id"), WantedColumn("symbol", "symbol", -1), WantedColumn("stackDepth", "depth"))
         frames = self._read(
             "SAMPLING_CALLCHAINS",

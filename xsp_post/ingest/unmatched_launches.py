@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
@@ -40,7 +41,7 @@ def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: 
     severity = INFO if share < _FEW_RATIO else ""
     found.append(finding("launches-without-kernel", count=len(lost), example=example, severity=severity))
     start = launches["start_ns"].to_numpy()
-    kept, without = start[np.setdiff1d(rows, lost)], start[lost]
+    kept, without = start[np.setdiff1d(rows, lost, assume_unique=True)], start[lost]
     if len(kept):  # what was launched between two that ran has run, but for what waits at the end of the recording
         is_early = (without > kept.min()) & (without < np.median(kept))
         if is_early.sum() > _MANY_RATIO * (is_early.sum() + len(kept) / 2):
@@ -73,7 +74,7 @@ def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: Strings, r
         return inside
     ends = np.flatnonzero(_named(names, texts, re.compile(_END)))
     thread, start = launches["thread_index"].to_numpy(), launches["start_ns"].to_numpy()
-    for one in np.unique(thread[begins]).tolist():
+    for one in distinct(thread[begins]).tolist():
         opened = np.sort(start[begins[thread[begins] == one]])
         closed = np.sort(start[ends[thread[ends] == one]])
         mine = thread[rows] == one

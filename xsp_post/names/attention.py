@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.names.families import families, matches
 
 # What scales, masks, converts and copies scores; more kernels than so many between two products are something else.
@@ -44,7 +45,7 @@ def _between_products(
     if needs is not None:
         summed = np.cumsum(needs)
         found &= summed[after] - summed[before] >= 2
-    before, after = np.unique(before[found]), np.unique(after[found])
+    before, after = distinct(before[found]), distinct(after[found])
     edges = np.zeros(count + 1, np.int64)
     edges[before + 1] += 1
     edges[after] -= 1

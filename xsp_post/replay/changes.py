@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
@@ -215,7 +216,7 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
     amounts.waits[waits[np.isin(graph.learnt.waited[waits], rows)]] = False
     gone = np.isin(amounts.orders, rows).any(axis=1)
     amounts.orders = amounts.orders[~gone]
-    effect.call_count = len(np.unique(calls))
+    effect.call_count = len(distinct(calls))
     effect.assumption = (
         "copies run on a stream of their own from pinned memory, one after another; what needs their data was "
         "written early enough, so that only a wait for the whole device waits for them"

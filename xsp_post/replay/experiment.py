@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
@@ -296,7 +297,7 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: b
         measured = without_edges(executions, graph, clock, measured)
     begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
     taken = []
-    for process in np.unique(executions.process):
+    for process in distinct(executions.process):
         mine = np.flatnonzero(executions.process == process)
         first = executions.first_call[mine[0]]
         older = (operations.process == process) & (operations.place < first) & (operations.call >= 0)
@@ -421,7 +422,7 @@ def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     """Neither calls that wait nor reads of single values, nor the way to them: as long as that to a launch."""
     calls, operations = graph.recording.calls, graph.recording.operations
     reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
-    rows = np.union1d(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), reads)
+    rows = distinct(np.append(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), reads))
     _shorter_waits(graph, amounts, 0.0)
     way = usual(graph.amounts.before_ns, calls.wait < 0)
     amounts.own_ns[rows] = 0

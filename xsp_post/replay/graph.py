@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
 from xsp_post.replay.learning import Learnt
 from xsp_post.replay.recording import Operations, Recording
@@ -135,7 +136,7 @@ def _source_calls(recording: Recording, is_blocking: np.ndarray) -> np.ndarray:
     result = own.copy()
     waits = calls.wait >= 0
     waits[recording.operations.call[is_blocking]] = True
-    for process in np.unique(calls.process).tolist():
+    for process in distinct(calls.process).tolist():
         mine = np.flatnonzero(calls.process == process)
         switches = mine[1:][calls.thread[mine][1:] != calls.thread[mine][:-1]]
         busy_until = np.maximum.accumulate(np.where(waits[mine], 0, calls.end_ns[mine]))
@@ -236,7 +237,7 @@ def _add_handovers(add: Callable[..., None], graph: Graph, first_free: int) -> t
     rows = rows[calls.thread[graph.source_call[rows]] != calls.thread[rows]]
     done = graph.source_call[rows]
     latest = done.copy()  # of the thread, when the call begins
-    for thread in np.unique(calls.thread[done]).tolist():
+    for thread in distinct(calls.thread[done]).tolist():
         own, mine = np.flatnonzero(calls.thread == thread), calls.thread[done] == thread
         latest[mine] = own[np.searchsorted(own, rows[mine], side="left") - 1]
     rows = rows[latest != done]

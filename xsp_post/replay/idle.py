@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import cut, in_order
+from xsp_post.arrays.cutting import cut, distinct, in_order
 from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
@@ -87,7 +87,7 @@ class IdleBlocks:
     def blocks(self) -> Iterator[pd.DataFrame]:
         """`Idle.pieces` in blocks, in order of device and time; at least one, which may be empty."""
         tree, state, gaps = self._tree, self._state, self._gaps
-        edges = np.unique(np.concatenate(gaps.runs))
+        edges = distinct(np.concatenate(gaps.runs))
         runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
         launched = _launched(tree, gaps)

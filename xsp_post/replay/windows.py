@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import cut
+from xsp_post.arrays.cutting import cut, distinct
 from xsp_post.arrays.intervals import union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
@@ -180,7 +180,7 @@ def _covered(
         return result
     run_start, run_end = run_start[mine], run_end[mine]
     scope = scope_of_iterations(tree)[:-1][mine]
-    _, low, high = cut(low, high, np.unique(np.concatenate([run_start, run_end])))
+    _, low, high = cut(low, high, distinct(np.concatenate([run_start, run_end])))
     found = np.full(len(low), SCOPES.index(OUTSIDE))
     # a moment of both counts as measured
     for one in (SCOPES.index(WARMUP), SCOPES.index(EXECUTION)):

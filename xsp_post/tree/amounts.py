@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.cutting import distinct
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
 from xsp_post.tree.frames import with_columns
 from xsp_post.tree.other_threads import is_of_other_thread, own_forest
@@ -20,7 +21,7 @@ def roll_up(nodes: pd.DataFrame, activities: pd.DataFrame) -> pd.DataFrame:
 def _gpu_counts(parent: np.ndarray, amounts: dict[str, np.ndarray], activities: pd.DataFrame) -> np.ndarray:
     """On how many physical GPUs the work of each node ran: of several, ``busy_ns`` is not the busy time of any GPU."""
     gpu, node = activities["gpu_index"].to_numpy(), activities["node_id"].to_numpy()
-    used = np.unique(gpu)
+    used = distinct(gpu)
     if len(used) < 2:
         return np.logical_or.reduce([(amounts[f"{part}_count"] > 0) | (amounts[f"{part}_ns"] > 0)
                                      for part in DEVICE_PARTS]).astype(np.int8)  # fmt: skip

@@ -7,6 +7,7 @@ holds a driver and a runtime row for one launch, so no kernel is ever doubled (a
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.arrays.joins import join_ids, rows_of
 from xsp_post.model.trace import ActivityKind, Trace
@@ -32,7 +33,7 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
         if not len(ids) or (ids[1:] > ids[:-1]).all():
             continue
         ids = np.sort(ids)
-        several = np.unique(ids[1:][ids[1:] == ids[:-1]])
+        several = distinct(ids[1:][ids[1:] == ids[:-1]])
         mine = taken[process[taken] == number]
         count += len(np.intersect1d(several, correlation[mine]))
     return count

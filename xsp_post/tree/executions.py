@@ -18,6 +18,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.cutting import distinct
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import EXECUTION_RULES
 from xsp_post.model.trace import SpanKind
@@ -117,7 +118,7 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
 def _programs(ranges: Ranges) -> np.ndarray:
     """Number of the program of each process: those whose ranges have other texts are other programs."""
     process, text = ranges.times.process_index, ranges.folded_id
-    used = np.unique(ranges.times.work.process_index)
+    used = distinct(ranges.times.work.process_index)
     number = np.zeros(int(max(process.max(initial=0), used.max(initial=0))) + 1, np.int64)
     known: list[set[int]] = []
     for one in used.tolist() if len(used) > 1 else []:
@@ -449,7 +450,7 @@ class _Finder:
         siblings = ranges.outermost(self.open & ~ranges.around(trains | marked))
         turns, calls, alone = np.full(len(trains), -1, np.int64), "", []
         count = 0
-        for process in np.unique(times.process_index[trains]).tolist():
+        for process in distinct(times.process_index[trains]).tolist():
             rows = np.flatnonzero(siblings & (times.process_index == process))
             before = rows[~self._training[rows]]
             if not len(before):

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths, nest
 from xsp_post.arrays.texts import Strings, with_more
@@ -40,7 +41,7 @@ def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray,
     node, launch_node = (draft.activities[c].to_numpy().copy() for c in ("node_id", "launch_node_id"))
     placed = found.node_of_launch >= 0
     at, target = rows[placed], first + found.node_of_launch[placed]
-    homes = np.unique(home)
+    homes = distinct(home)
     direct = np.isin(node[at], homes)
     _move(node, launch_node, at[direct], target[direct], draft.column("kind"))
     if (~direct).any():
@@ -171,7 +172,7 @@ def _with_calls_inside(
         low[rows] = np.where(moves, mine, of_parent)
         parent[first + rows[moves]] = mine[moves]
     # ranges below the found node around them
-    homes = np.unique(np.append(low, home))
+    homes = distinct(np.append(low, home))
     is_home = np.zeros(count, bool)
     is_home[homes] = True
     if (recorded[homes] == 0).all():

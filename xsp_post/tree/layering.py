@@ -4,6 +4,7 @@ and each kernel gets its layer: by nesting, by autograd sequence number, by grap
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.model.levels import Level
@@ -43,7 +44,7 @@ def covering(
     Ranges of one process that overlap (threads serving requests side by side): the one opened last.
     """
     found = np.full(len(at), -1, np.int64)
-    for p in np.unique(range_process).tolist():
+    for p in distinct(range_process).tolist():
         mine = np.flatnonzero(range_process == p)
         mine = mine[np.argsort(range_start[mine], kind="stable")]
         rows = np.flatnonzero(process == p)

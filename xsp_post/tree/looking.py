@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
@@ -118,7 +119,7 @@ def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:
     """What each found node hangs below: [unattributed], or [no launch record] where the host has no rows."""
     kind, alone = draft.column("kind"), without_launches(draft.trace, draft.activities)
     homes = [np.flatnonzero(kind == int(k)).tolist() for k in (NodeKind.UNATTRIBUTED, NodeKind.NO_LAUNCH)]
-    process = np.unique(draft.activities["process_index"].to_numpy()[alone])
+    process = distinct(draft.activities["process_index"].to_numpy()[alone])
     has_none = np.isin(found.nodes["process_index"].to_numpy(), process)
     return np.where(has_none, *((home or [0])[0] for home in homes[::-1]))
 
@@ -193,7 +194,7 @@ def passes_inside(draft: Draft) -> Draft:
         if _holds_nearly_all(draft, opened):
             level[opened] = int(Level.MODEL)
         return draft.with_levels(level)
-    level[np.unique(home_of_found)] = level[opened] = int(Level.APPLICATION)
+    level[distinct(home_of_found)] = level[opened] = int(Level.APPLICATION)
     nothing = np.zeros(len(level), bool)
     draft = inserted(draft.with_levels(level), found, rows, home_of_found, nothing)
     return draft.said("; passes inside them are inferred from the launch sequence")

@@ -7,6 +7,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.texts import taken
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import NodeKind
@@ -57,7 +58,7 @@ class NodeNames:
         plain = self.parsed.says("dialect", "plain") & self.parsed.says("role", "")
         plain &= self.parsed.numbers["step_index"] < 0
         outer = np.flatnonzero((depth == 0) & plain[self.row])
-        rows = np.unique(self.row[outer])
+        rows = distinct(self.row[outer])
         if len(rows) < fewest:
             return
         found = groups(taken(self._strings, self._text_id[rows], ""), _COUNTED)

@@ -7,6 +7,7 @@ neither of which is in the other, and both projections include its work.
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.projected import projected
 from xsp_post.model.trace import ActivityKind, Trace
 
@@ -25,7 +26,7 @@ def project_overlapping(
     work = np.flatnonzero((launch_id >= 0) & (kind != ActivityKind.GRAPH))
     thread_of_launch = trace.launches["thread_index"].to_numpy()[launch_id[work]]
     thread_of_span = trace.spans["thread_index"].to_numpy()[spans]
-    for thread in np.unique(thread_of_span).tolist():
+    for thread in distinct(thread_of_span).tolist():
         mine, rows = spans[thread_of_span == thread], work[thread_of_launch == thread]
         launch = launch_id[rows]
         order = np.lexsort((launch, trace.launches["start_ns"].to_numpy()[launch]))

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import NodeKind
 from xsp_post.tree import layering
@@ -91,7 +92,7 @@ def remainders_per_rank(
             below, mine = np.flatnonzero(parent == one), np.flatnonzero(node == one)
             launched = np.flatnonzero(launch_node == one)
             rank_below = rank_of_process[nodes["process_index"].to_numpy()[below]]
-            present = np.unique(np.concatenate([rank_below, rank_of_activity[mine]]))
+            present = distinct(np.concatenate([rank_below, rank_of_activity[mine]]))
             home = np.full(len(ranks), one, np.int64)
             home[present[1:]] = len(nodes) + np.arange(len(present) - 1)
             parent[below] = home[rank_below]

@@ -15,6 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.alignment import align
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding, finding
@@ -190,7 +191,7 @@ def carry_over(draft: Draft, twin: Twin) -> Draft:
     rows, matched, owner = rows[placed], matched[placed], owner[placed]
     begins = np.r_[True, (np.diff(matched) <= 0) | (np.diff(activities["process_index"].to_numpy()[rows]) != 0)]
     path, their_path = _module_paths(nodes, draft.names, twin)
-    has_own = _has_own(nodes, path, their_path, twin, np.unique(activities["node_id"].to_numpy()[rows]))
+    has_own = _has_own(nodes, path, their_path, twin, distinct(activities["node_id"].to_numpy()[rows]))
     after = place(draft, rows, owner, np.cumsum(begins), twin.nodes, NodeKind.TWIN, has_own)
     said = np.full(len(activities), "", object)
     said[rows] = twin.launches["arguments"].to_numpy(object)[matched]
@@ -266,7 +267,7 @@ def _has_own(
         known.append(home[path[current] >= 0] * width + path[current][path[current] >= 0])
         inner = parent[current] >= 0
         home, current = home[inner], parent[current[inner]]
-    around = np.unique(np.concatenate(known))
+    around = distinct(np.concatenate(known))
 
     def has_own(node: np.ndarray, other: np.ndarray) -> np.ndarray:
         same = (their_path[other] >= 0) & np.isin(node * width + their_path[other], around)

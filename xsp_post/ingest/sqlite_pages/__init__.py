@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.ingest.tables import Request, WantedColumn
 
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
@@ -86,7 +87,7 @@ class PageFile:
         """The pages that hold the rows of a table, in order."""
         pages = np.array([root_page], np.int64)
         for _ in range(_MOST_LEVELS):
-            if pages.min() < 1 or pages.max() > self.page_count or len(np.unique(pages)) != len(pages):
+            if pages.min() < 1 or pages.max() > self.page_count or len(distinct(pages)) != len(pages):
                 raise Unusual
             first = self.read(pages[:1])[0]
             if first == _LEAF:

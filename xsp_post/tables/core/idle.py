@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import in_order
+from xsp_post.arrays.cutting import distinct, in_order
 from xsp_post.arrays.rollup import add_up
 from xsp_post.arrays.texts import Strings, categorical
 from xsp_post.model.schemas import column_names
@@ -218,7 +218,7 @@ def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
     which = np.full(count, -1, np.int64)
     # what lies in no range is the capture's own
     at = np.maximum(path, 0)
-    for number in np.unique(cause).tolist():
+    for number in distinct(cause).tolist():
         own = np.zeros(count, np.int64)
         mine = cause == number
         np.add.at(own, at[mine], idle[mine])

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.model.results import empty_table
@@ -173,7 +174,7 @@ def _numbered(*groups: np.ndarray) -> tuple[np.ndarray, ...]:
     """The different values of all arrays, ascending, and each array as positions among them."""
     width = max(int(values.max(initial=-1)) for values in groups) + 1
     if width > 8 * sum(map(len, groups)) + 1024:
-        present = np.unique(np.concatenate(groups))
+        present = distinct(np.concatenate(groups))
         return present, *(np.searchsorted(present, values) for values in groups)
     is_there = np.zeros(width, bool)
     for values in groups:

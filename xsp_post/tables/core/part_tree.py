@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, Tree
@@ -173,7 +174,7 @@ def _idle(
     cut: Part, tree: Tree, nodes: pd.DataFrame, rows: pd.DataFrame, position: pd.Series, iterations: pd.Series
 ) -> Idle:
     """The pieces of idle time of the devices that have work in the part."""
-    numbers = np.unique(tree.activities["gpu_index"].to_numpy())
+    numbers = distinct(tree.activities["gpu_index"].to_numpy())
     rows = rows[np.isin(rows["device_id"].to_numpy(), numbers)]
     texts = pd.concat([rows["call_name"].astype(object), rows["detail"].astype(object)])
     codes, strings = pd.factorize(texts.where(texts != ""))

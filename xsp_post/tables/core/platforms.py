@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.model.tree import Tree
 from xsp_post.names.platforms import Shown, shown_platforms
 
@@ -14,7 +15,7 @@ def platforms_frame(tree: Tree) -> pd.DataFrame:
     trace = tree.trace
     used = [frame["process_index"].to_numpy() for frame in (trace.launches, trace.activities, trace.spans)]
     names = trace.processes["name"].to_numpy(object)
-    programs = np.unique(np.concatenate(used))
+    programs = distinct(np.concatenate(used))
 
     def texts(ids: np.ndarray) -> list[str]:
         return [str(trace.strings[one]) for one in pd.unique(ids[ids >= 0])[:_MOST].tolist()]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.hashes import Hashed, bits_per_symbol, random_words, telling_length
 
@@ -404,7 +405,7 @@ def _with_odd_turns(
     """Turns joined to loops; between two of them, and beside them, turns that are nearly like the others."""
     symbols, lag = hashed.symbols, len(template)
     n = len(symbols)
-    starts = np.unique(starts)
+    starts = distinct(starts)
     starts = starts[np.r_[True, np.diff(starts) >= lag]]
     # single turns elsewhere
     taken = np.concatenate([[0], np.cumsum(~is_free)])

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.executions import LAYER as IS_LAYER
@@ -219,11 +220,11 @@ def _stretches(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) ->
     order = np.lexsort((-last, first))
     first, last = first[order], np.maximum.accumulate(last[order])
     at = np.searchsorted(start, first, side="right") - 1
-    used = np.unique(at[at >= 0])
+    used = distinct(at[at >= 0])
     # edges: the home's own ends and every block's
     begin = np.r_[start[used], last]
     order = np.argsort(begin, kind="stable")
-    begin = np.unique(begin[order])
+    begin = distinct(begin[order])
     following = np.searchsorted(first, begin)
     stop = np.append(first, np.iinfo(np.int64).max)[following]
     home = np.searchsorted(start, begin, side="right") - 1
