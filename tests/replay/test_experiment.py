@@ -25,6 +25,7 @@ from xsp_post.replay.experiment import (
     run_experiment,
 )
 from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.limits import find_limit
 
@@ -164,6 +165,16 @@ def test_no_gain_is_more_than_was_taken_away(tmp_path, taken_ns, is_said):
     assert trial.taken_ns[(KERNELS,)] >= recorded_gain * trial.replayed_ns[0] and not trial.beyond_share
     trial.taken_ns[(KERNELS,)] = taken_ns
     assert (trial.gain((KERNELS,), 0).gain_ratio < recorded_gain) == is_said == bool(trial.beyond_share)
+
+
+def test_half_of_the_copies_is_what_the_change_of_that_name_halves(tmp_path):
+    """Small copies from pageable memory: their calls take the time."""
+    step = [one for _ in range(30) for one in (Act("copy", 1_500, "in", mode="pageable"), Act("kernel", 3_000, "gemm"))]
+    program = Program(1, (), World(spread=0.0), ((tuple([*step, Act("sync", mode="device")]),),))
+    results = analyze([Machine(program).run().write(tmp_path / "r.sqlite")], Options(model_range="^step"))
+    gains = {one.resources[0]: one.gain_ratio for one in run_experiment(identity_of(results, 0)).latency.gains}
+    said = what_if(results, ["copy=0.5x"])
+    assert gains[COPIES] > 0.1 and -said.latency.change_ratio == pytest.approx(gains[COPIES], abs=0.02)
 
 
 # What limits each, as MEANING.md says.

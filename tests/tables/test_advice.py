@@ -12,7 +12,7 @@ from recorded import analyzed
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 from xsp_post.tables.analyses import advice_host, advice_kernels
-from xsp_post.tables.analyses.advice import LEAST_OPERATIONS, ONCE, advise, why_none
+from xsp_post.tables.analyses.advice import LEAST_OPERATIONS, OF_ALL, ONCE, advise, why_none
 from xsp_post.tables.analyses.advice_evidence import Situation
 from xsp_post.tables.analyses.advice_host import LEAST_LAUNCHES, MOST_GRAPH_RATIO
 from xsp_post.tables.analyses.limits import find_limit
@@ -139,6 +139,38 @@ def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
             program.work(name).host(10)
     found = said(program, tmp_path)[0].get("fuse-elementwise")
     assert (found.bound_ns if found else None) == bound_ns
+
+
+def test_what_fusing_spares_are_casts_launches_and_gaps_too(tmp_path):
+    """Of five launches one after another, the product and one fused kernel stay."""
+    program = Program()
+    for _ in range(30):
+        for name in ("direct_copy_kernel_cuda", "elementwise_pow", "elementwise_mul", "direct_copy_kernel_cuda"):
+            program.host(7).work(name)
+        program.host(7).work("sgemm")
+    assert said(program, tmp_path, replayed=True)[0]["fuse-elementwise"].bound_ratio == pytest.approx(0.6, abs=0.02)
+
+
+def test_the_bound_of_an_optimiser_is_a_program_without_it(tmp_path):
+    program = Program("python3")
+    for _ in range(5):
+        program.work("void at::native::f()", took=40).host(37)
+        begin = program.at
+        for _ in range(30):
+            program.host(17).work("void at::native::f()")
+        program.range("Optimizer.step#SGD.step", begin * US, program.at * US)
+    found = said(program, tmp_path, replayed=True)[0]["fused-optimiser"]
+    assert found.bound_ratio == pytest.approx(600 / 640, abs=0.03)
+
+
+def test_a_remedy_that_names_the_calls_precedes_one_for_everything(tmp_path):
+    program = Program("python3")
+    for _ in range(30):
+        program.call("cudaMalloc_v3020", 100)
+        for _ in range(4):
+            program.host(12).work("void at::native::f()", took=5)
+    codes = list(said(program, tmp_path, replayed=True)[0])
+    assert codes[0] == "allocate-once" and "larger-batch" in codes
 
 
 @pytest.mark.parametrize(("program", "word"), [("python3", "expandable_segments"), ("a.out", "cudaMallocAsync")])
@@ -363,9 +395,8 @@ def test_no_advice_breaks_a_precondition(captures, name):
         assert one.code in REMEDIES and one.bound_ns > 0 and one.estimate_ns <= one.bound_ns
         assert one.bound_of != "the time" or one.bound_ns <= known
     ranked = [one for one in advice.values() if one.resource != "none" and one.code != "overlap-collectives"]
-    assert not ranked or ranked[0].is_limit or not any(one.is_limit for one in ranked)
-    saved = [one.expected_ns for one in ranked[1:]]
-    assert saved == sorted(saved, reverse=True)
+    weights = [one.expected_ns * (1 + one.is_limit) * (1 + (one.code not in OF_ALL)) for one in ranked]
+    assert weights == sorted(weights, reverse=True)
 
 
 def test_host_code_that_ends_an_execution_is_part_of_its_remedy(tmp_path):

@@ -141,6 +141,8 @@ def _operations(
     elif change.subject == "batch":
         effect.assumption = "the time of each kernel grows with the batch, host and copies do not"
     amounts.duration_ns[rows] = np.maximum(np.rint(amounts.duration_ns[rows] * factor) + (change.added_ns or 0), 0)
+    if change.subject == "copy" and change.factor is not None:
+        shorten_copy_calls(graph, amounts, rows, change.factor)
     on_host = rows[graph.recording.stream_is_host[operations.stream[rows]]]
     if len(on_host) and change.subject == "layer":  # a layer of a CPU run is also the time between its operators
         calls = operations.call[on_host]
@@ -148,6 +150,22 @@ def _operations(
         amounts.before_ns[inside] = np.rint(
             amounts.before_ns[inside] * (1.0 if isinstance(factor, np.ndarray) else factor)
         )
+
+
+def shorten_copy_calls(graph: Graph, amounts: Amounts, copies: np.ndarray, factor: float) -> None:
+    """What calls that block for these copies (rows) do before and after them takes ``factor`` times as long."""
+    rows = copies[amounts.is_blocking[copies]]
+    calls = np.unique(graph.recording.operations.call[rows])
+    for times, of in ((amounts.latency_ns, rows), (amounts.after_ns, calls)):
+        times[of] = np.rint(times[of] * factor)
+
+
+def without_operations(graph: Graph, amounts: Amounts, gone: np.ndarray) -> np.ndarray:
+    """Operations that are gone (bool) take no time and leave no gap; the calls that launched nothing else."""
+    amounts.duration_ns[gone] = amounts.latency_ns[gone] = 0
+    amounts.gap_ns[gone] = np.minimum(amounts.gap_ns[gone], 0)
+    call = graph.recording.operations.call
+    return np.setdiff1d(call[gone & (call >= 0)], call[~gone])
 
 
 def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
@@ -348,7 +366,7 @@ def _host(
         amounts.own_ns[is_inside] = amounts.after_ns[is_inside] = 0
         amounts.waits[is_inside] = False
         call = graph.recording.operations.call
-        amounts.duration_ns[(call >= 0) & is_inside[call]] = 0
+        without_operations(graph, amounts, (call >= 0) & is_inside[call])
         effect.call_count, effect.assumption = int(is_inside.sum()), "what is inside these ranges is done elsewhere"
     if factor is not None:
         amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (factor - 1)).astype(np.int64)

@@ -26,7 +26,15 @@ from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
-from xsp_post.replay.changes import apply_change, loading, parse_change, release_reads, usual
+from xsp_post.replay.changes import (
+    apply_change,
+    loading,
+    parse_change,
+    release_reads,
+    shorten_copy_calls,
+    usual,
+    without_operations,
+)
 from xsp_post.replay.executions import (
     Clock,
     Executions,
@@ -162,6 +170,8 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
+        calls = without_operations(graph, amounts, factors == 0)
+        amounts.own_ns[calls] = amounts.before_ns[calls] = 0
     before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)
     executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
     after = _elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
@@ -354,9 +364,7 @@ def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
     is_copy, _, _ = _kinds(graph)
     _scale(amounts.duration_ns, is_copy, factor)
     amounts.duration_ns -= np.rint(graph.recording.operations.migrated_ns * (1 - factor)).astype(np.int64)
-    blocks = is_copy & amounts.is_blocking
-    _scale(amounts.latency_ns, blocks, factor)
-    _scale(amounts.after_ns, graph.recording.operations.call[blocks], factor)
+    shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), factor)
 
 
 def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:

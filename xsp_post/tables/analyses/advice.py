@@ -1,8 +1,8 @@
 """Limit and idle causes → what to do next: at most seven remedies, each with its evidence, assumption and upper bound.
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
-time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes the best of
-those that spare what limits; the others follow by what they save.
+time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes what saves most;
+what spares what limits counts twice, what names a place does, too (`Advice.weight`).
 """
 
 import math
@@ -32,6 +32,7 @@ MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it c
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
+OF_ALL = ("larger-batch", "cuda-graphs")
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,12 @@ class Advice:
     resource: str = ""  # that it spares
     is_limit: bool = False  # that resource limits the program
     is_bound: bool = True  # the bound is the most that the remedy saves; else only the time that it concerns
+
+    @property
+    def weight(self) -> float:
+        """What it saves as far as is known: half of it where it spares something else than what limits, and half where
+        it changes everything and names no place."""
+        return self.expected_ns / (1 if self.is_limit else 2) / (2 if self.code in OF_ALL else 1)
 
     @property
     def expected_ns(self) -> int:
@@ -88,10 +95,8 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said.sort(key=lambda one: (one.resource == "none", -one.expected_ns))
+        said.sort(key=lambda one: (one.resource == "none", -one.weight))
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
-        first = [one for one in said if one.is_limit][:1]
-        said = first + [one for one in said if one not in first]
         if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
             said.sort(key=lambda one: one.code == "overlap-collectives")
         last[:] = [(limit, [one.code for one in found], said[:MOST])]

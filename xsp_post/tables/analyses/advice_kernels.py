@@ -24,6 +24,7 @@ LEAST_ATTENTIONS = 4  # as in a model of several layers
 _FUSABLE = {
     family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
 }
+_CASTS = r"copy_kernel|contiguous_kernel|^aten::(?:copy_|_to_copy|contiguous)$"  # each element is read and written once
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _LIBRARY = (
     r"(?i)\b(?:at|c10|cub|thrust|rocprim|flash|vllm)::|^(?:void )?(?:ampere|volta|turing|sm\d+|nvjet|triton|Cijk)_|"
@@ -73,7 +74,9 @@ def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **w
     known = pd.Series(each).groupby(lines.to_numpy()).sum().drop("", errors="ignore")
     if known.sum() > 0:
         evidence += f" Most of it in {place_text(situation.results, str(known.idxmax()))}."
-    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words)
+    # with a kernel that goes, its launch goes, and the gap to the next
+    is_open = bool((stays == 0).any())
+    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words, is_open=is_open)
 
 
 def _attention(situation: Situation) -> list[Found]:
@@ -96,18 +99,19 @@ def _elementwise(situation: Situation) -> list[Found]:
     rows = situation.kernels
     if situation.is_compiled or not len(rows):
         return []
-    can, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
+    computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
+    can = computes | rows["name"].astype(str).str.contains(_CASTS).to_numpy()  # at the ends of a chain they go with it
     time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
     chain = np.cumsum(np.append(True, ~joined))
-    shortest = pd.Series(time).groupby(chain).transform("min").to_numpy()
-    long = pd.Series(can).groupby(chain).transform("sum").to_numpy() > 1
-    # a fused chain reads its inputs and writes its output once: the time of its shortest kernel stays, spread over all
-    total = pd.Series(time).groupby(chain).transform("sum").to_numpy()
-    stays = np.where(long, shortest / np.maximum(total, 1), 1.0)
+    in_chain = pd.Series(can).groupby(chain).transform("sum").gt(1)
+    long = (in_chain & pd.Series(computes).groupby(chain).transform("any")).to_numpy()
+    # a fused chain reads its inputs and writes its output once: its shortest kernel stays
+    stays = np.where(long, 0.0, 1.0)
+    stays[pd.Series(time).groupby(chain).idxmin().to_numpy()] = 1.0
     count = int(pd.Series(chain[long]).nunique())
-    said = (f"{format_count(int(long.sum()))} elementwise kernels, normalisations and reductions follow one another in "
-            f"{format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
+    said = (f"{format_count(int(long.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
+            f"another in {format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
     return _goes(situation, "fuse-elementwise", said, stays)
 
 
