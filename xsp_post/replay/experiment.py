@@ -420,21 +420,26 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
 
 
 def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
-    """Neither copies nor their calls take time."""
+    """Neither copies nor their calls take time, nor the way to them."""
     _shorter_copies(graph, amounts, 0.0)
     calls = graph.recording.operations.call[_kinds(graph)[0]]
-    amounts.own_ns[calls[calls >= 0]] = 0
+    _without_calls(graph, amounts, np.unique(calls[calls >= 0]))
+
+
+def _without_calls(graph: Graph, amounts: Amounts, rows: np.ndarray) -> None:
+    """These calls take no time, and neither does the way to them: as long as that to a launch."""
+    way = usual(graph.amounts.before_ns, graph.recording.calls.wait < 0)
+    amounts.own_ns[rows] = 0
+    amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
 
 
 def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
-    """Neither calls that wait nor reads of single values, nor the way to them: as long as that to a launch."""
+    """Neither calls that wait nor reads of single values, nor the way to them."""
     calls, operations = graph.recording.calls, graph.recording.operations
     reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
     rows = distinct(np.append(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), reads))
     _shorter_waits(graph, amounts, 0.0)
-    way = usual(graph.amounts.before_ns, calls.wait < 0)
-    amounts.own_ns[rows] = 0
-    amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
+    _without_calls(graph, amounts, rows)
 
 
 def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:

@@ -91,7 +91,8 @@ def _launches(situation: Situation) -> list[Found]:
     reads = int(values.sum()) / situation.execution_count
     decides = situation.window("copy_busy_ns") < situation.window("kernel_ns")  # else it fetches data
     is_loop = reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and decides
-    if is_loop and known > MANY_RATIO * limit.window_ns:
+    # passes of a solver, which is none of PyTorch as a rule, go on from one another
+    if situation.is_torch and is_loop and known > MANY_RATIO * limit.window_ns:
         said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
                 f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
