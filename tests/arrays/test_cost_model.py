@@ -154,3 +154,18 @@ def test_a_fifth_is_held_back_of_any_stretch():
     assert is_held.mean() == pytest.approx(0.2, abs=0.01)
     assert all(10 < part.sum() < 30 for part in np.split(is_held, 50))
     assert (~_held_back(60_000)).sum() == pytest.approx(6000, rel=0.03)
+
+
+def test_of_times_that_drift_the_terms_are_those_in_the_middle():
+    sizes, time, terms = mixed(3)
+    course = np.linspace(0.8, 1.2, len(time))
+    model = fit_cost(time * course, sizes)
+    assert model.terms == pytest.approx(terms, rel=0.04)
+    assert model.trend == pytest.approx(course, abs=0.02)
+    assert fit_cost(time, sizes).trend == 1.0
+
+
+def test_without_steps_there_is_no_model():
+    model = fit_cost(np.ones(14), {"tokens": np.arange(14)})
+    assert (model.terms, model.missing) == ({}, {"tokens": UNKNOWN})
+    assert (model.fitted_count, model.held_back_count) == (0, 0)

@@ -197,3 +197,10 @@ def test_no_values_no_repeats():
 def test_digits_survive_a_large_offset():
     row = s.summarise_groups(1.7e18 + np.array([0.0, 1024.0, 2048.0, 4096.0]), [0] * 4, 1).iloc[0]  # epoch nanoseconds
     assert row["std"] == pytest.approx(np.std([0, 1024, 2048, 4096], ddof=1), rel=1e-6)
+
+
+@given(st.floats(1, 5000), st.sampled_from([0.5, 0.95, 0.9999]))
+def test_quantiles_and_their_probabilities_are_those_of_scipy(freedom, confidence):
+    quantile = float(s.t_quantiles([freedom], confidence)[0])
+    assert quantile == pytest.approx(stats.t.ppf((1 + confidence) / 2, freedom), rel=3e-12)
+    assert s._two_sided_p(quantile, freedom) == pytest.approx(1 - confidence, rel=1e-9)
