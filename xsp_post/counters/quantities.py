@@ -23,57 +23,26 @@ ESTIMATE = "estimate"  # a word of `source`; nothing else there contains it
 TENSOR_INSTRUCTION_FLOP = 512
 
 _SASS = "__sass_thread_inst_executed_op_{}_pred_on.sum"
-_TENSOR_PATH = re.compile(
-    r"sm__ops_path_tensor_src_(?P<type>(?!op_)[a-z0-9_]+?)(?P<sparsity>_sparsity_(?:on|off))?\.sum(?P<rate>\.per_second)?"
-)
 _TENSOR_PIPE_INSTRUCTIONS = ("sm__inst_executed_pipe_tensor_op_hmma.sum", "sm__inst_executed_pipe_tensor_op_gmma.sum",
                              "sm__inst_executed_pipe_tensor_op_dmma.sum")  # fmt: skip
-_TENSOR_ACTIVE = (
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed",
-    "sm__inst_executed_pipe_tensor.avg.pct_of_peak_sustained_elapsed",
-    "sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_active",
-)
-# Shares of the tensor pipe that are floating point; integer work (imma) is not counted as flop.
-_FLOATING_ACTIVE = re.compile(
-    r"sm__(?:pipe_tensor_(?:op|subpipe)_(?:hmma|dmma|gmma|hgmma)_cycles_active"
-    r"|inst_executed_pipe_tensor_(?:op|subpipe)_(?:hmma|dmma|gmma|hgmma))\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
-)
-_INTEGER_ACTIVE = re.compile(
-    r"sm__(?:pipe_tensor_(?:op|subpipe)_imma_cycles_active"
-    r"|inst_executed_pipe_tensor_(?:op|subpipe)_imma)\.avg\.pct_of_peak_sustained_(?:active|elapsed)"
-)
-_HALF_FACTOR = re.compile(r"derived__smsp__sass_thread_inst_executed_op_(h\w+?)_pred_on_x(\d+)")
-_CHART_COUNTS_INSTRUCTIONS = re.compile(r"derived__(?:sm|smsp)__inst_executed_pipe_tensor_x512")
-_FIXED_INPUTS = re.compile(
-    r"gpu__time_duration\.sum|(?:sm|smsp)__cycles_elapsed\.avg(?:\.per_second)?"
-    r"|(?:sm|smsp)__sass_thread_inst_executed_op_[fdh]\w+_pred_on\.sum(?:\.per_cycle_elapsed|\.peak_sustained)?"
-    r"|dram__(?:bytes|bytes_read|bytes_write|bytes_op_read|bytes_op_write|sectors_read|sectors_write)\.sum(?:\.per_second|\.peak_sustained)?"
-    r"|dram__cycles_elapsed\.avg\.per_second|lts__t_(?:bytes|sectors)\.sum(?:\.per_second)?"
-    r"|sm__warps_active\.avg\.pct_of_peak_sustained_active|sm__maximum_warps_per_active_cycle_pct"
-    r"|(?:sm|smsp)__inst_executed_pipe_tensor(?:_op_\w+)?\.sum(?:\.per_cycle_elapsed)?"
-    r"|sm__throughput\.avg\.pct_of_peak_sustained_elapsed"
-    r"|gpu__compute_memory_throughput\.avg\.pct_of_peak_sustained_elapsed"
-    r"|flop_count_[dsh]p|dram_(?:read|write)_(?:bytes|transactions)|achieved_occupancy|l2_(?:read|write)_transactions"
-)
-
-
-def is_input(metric_name: str) -> bool:
-    """Whether `quantities` may look at a metric of the tool."""
-    patterns = (_FIXED_INPUTS, _TENSOR_PATH, _FLOATING_ACTIVE, _INTEGER_ACTIVE, _HALF_FACTOR,
-                _CHART_COUNTS_INSTRUCTIONS)  # fmt: skip
-    return metric_name in _TENSOR_ACTIVE or any(pattern.fullmatch(metric_name) for pattern in patterns)
-
-
-def is_tensor_operand(metric_name: str) -> bool:
-    """Whether a metric counts the tensor operations of one floating-point operand type."""
-    match = _TENSOR_PATH.fullmatch(metric_name)
-    return match is not None and not match["rate"] and not match["type"].startswith("int")
-
-
 _LINES = TextTable(lambda: {
     block.name: [(quantity, source) for _, line in block.lines for quantity, _, source in [line.partition(": ")]]
     for block in read_blocks(Path(__file__).with_name("quantities.txt"))
 })  # fmt: skip
+_INPUTS = TextTable(lambda: {
+    name: re.compile("|".join(text for of, text in _LINES["inputs"] if of == name)) for name, _ in _LINES["inputs"]
+})  # fmt: skip
+
+
+def is_input(metric_name: str) -> bool:
+    """Whether `quantities` may look at a metric of the tool."""
+    return any(pattern.fullmatch(metric_name) for pattern in _INPUTS.values())
+
+
+def is_tensor_operand(metric_name: str) -> bool:
+    """Whether a metric counts the tensor operations of one floating-point operand type."""
+    match = _INPUTS["tensor path"].fullmatch(metric_name)
+    return match is not None and not match["rate"] and not match["type"].startswith("int")
 
 
 class _Wide:
@@ -88,7 +57,6 @@ class _Wide:
             index="action_id", columns="metric_name", values="value", observed=True, aggfunc="first"
         )
         self.columns: pd.DataFrame = wide.reindex(self.action_ids)
-        self.parts: list[pd.DataFrame] = []
         self.values: dict[str, np.ndarray] = {}
         self.sources: dict[str, np.ndarray] = {}
 
@@ -183,7 +151,7 @@ def _half_factors(wide: _Wide) -> tuple[dict[str, int], str]:
     Reports of compute capability 10.0 multiply hfma by 4 and hadd by 2 (two halves per instruction), those
     of 8.6 hfma by 2; without a derived metric the smaller factors are used and the result is an estimate.
     """
-    derived = {m[1]: int(m[2]) for name in wide.columns.columns if (m := _HALF_FACTOR.fullmatch(name))}
+    derived = {m[1]: int(m[2]) for name in wide.columns.columns if (m := _INPUTS["half factor"].fullmatch(name))}
     factors = {"hadd": derived.get("hadd", 1), "hmul": derived.get("hmul", 1), "hfma": derived.get("hfma", 2)}
     if derived:
         return factors, f" (hfma × {factors['hfma']}, as the report derives it)"
@@ -201,13 +169,13 @@ def _tensor(wide: _Wide, seconds: np.ndarray, peak_flop_per_s: np.ndarray) -> No
             note = " × duration" if rate else ""
             wide.offer("flop_tensor", np.where(is_known, total, np.nan),
                        f"sm__ops_path_tensor_src_*.sum{rate} (floating point){note}")  # fmt: skip
-    active = _first(wide, _TENSOR_ACTIVE)
+    active = _first(wide, [source for _, source in _LINES["tensor"]])
     _offered(wide, seconds, "tensor")
     _tensor_silent(wide, active)
     # NVIDIA's chart counts instructions × 512 where it does so at all; elsewhere the share of the pipe says more
-    if any(_CHART_COUNTS_INSTRUCTIONS.fullmatch(name) for name in wide.columns.columns):
+    if any(_INPUTS["chart"].fullmatch(name) for name in wide.columns.columns):
         _tensor_instructions(wide, seconds)
-    floating, integer = _shares(wide, _FLOATING_ACTIVE), np.nan_to_num(_shares(wide, _INTEGER_ACTIVE))
+    floating, integer = _shares(wide, _INPUTS["floating share"]), np.nan_to_num(_shares(wide, _INPUTS["integer share"]))
     part = np.where(floating > 0, floating / np.where(floating > 0, floating + integer, 1), 1.0)
     source = f"share of the tensor pipe × its fp16 peak × duration ({ESTIMATE}: half that with tf32 operands)"
     wide.offer("flop_tensor", active / 100 * part * peak_flop_per_s * seconds, source)
@@ -237,7 +205,7 @@ def _tensor_path_names(wide: _Wide, rate: str) -> list[str]:
     """
     found: dict[str, dict[str, str]] = {}
     for name in wide.columns.columns:
-        match = _TENSOR_PATH.fullmatch(name)
+        match = _INPUTS["tensor path"].fullmatch(name)
         if match and (match["rate"] or "") == rate and not match["type"].startswith("int"):
             found.setdefault(match["type"], {})[match["sparsity"] or ""] = name
     return [
@@ -255,7 +223,7 @@ def _shares(wide: _Wide, pattern: re.Pattern[str]) -> np.ndarray:
 
 def _tensor_silent(wide: _Wide, active: np.ndarray) -> None:
     """Zero flop where the report says that the tensor pipe did nothing, or integer work only."""
-    floating, integer = _shares(wide, _FLOATING_ACTIVE), _shares(wide, _INTEGER_ACTIVE)
+    floating, integer = _shares(wide, _INPUTS["floating share"]), _shares(wide, _INPUTS["integer share"])
     wide.offer("flop_tensor", np.where(active == 0, 0.0, np.nan), "tensor pipe idle")
     only_integer = ~(floating > 0) & (integer > 0)
     wide.offer("flop_tensor", np.where(only_integer, 0.0, np.nan), INTEGER_ONLY)
@@ -343,7 +311,7 @@ def _peaks(wide: _Wide) -> None:
     wide.offer("peak_dram_bytes_per_s", wide.get(name) * dram_clock, f"{name} × dram clock")
 
 
-def _first(wide: _Wide, names: tuple[str, ...]) -> np.ndarray:
+def _first(wide: _Wide, names: list[str]) -> np.ndarray:
     """Per action the first recorded metric of a list."""
     result = wide.get(names[0])
     for name in names[1:]:
