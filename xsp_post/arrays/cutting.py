@@ -68,6 +68,13 @@ def distinct(values: np.ndarray) -> np.ndarray:
     return values[np.r_[True, values[1:] != values[:-1]]] if len(values) else values
 
 
+def distinct_pairs(pairs: np.ndarray) -> np.ndarray:
+    """The same of pairs of row numbers; int64, shape (pairs, 2)."""
+    width = int(pairs.max(initial=0)) + 1
+    key = distinct(pairs[:, 0] * np.int64(width) + pairs[:, 1])
+    return np.stack([key // width, key % width], axis=1)
+
+
 Int = NDArray[np.integer]
 Float = NDArray[np.float64]
 

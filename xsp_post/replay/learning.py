@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import is_of_family, normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of
@@ -85,7 +86,7 @@ def learn(recording: Recording) -> Learnt:
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
     depth, queue_wait = _queue(recording, own)
     meetings, spins = meetings_in(recording), _spins(recording)
-    orders = np.unique(np.concatenate([orders, spins[:, ::-1]]), axis=0)
+    orders = distinct_pairs(np.concatenate([orders, spins[:, ::-1]]))
     return Learnt(
         latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns,
         meetings, spins,
@@ -332,7 +333,7 @@ def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
             evident &= operations.start_ns[cause] < operations.start_ns[late]
             orders = np.concatenate([orders, np.stack([cause, late], axis=1)[evident]])
             late, place = late[~evident], place[~evident]
-    orders = np.unique(orders, axis=0)
+    orders = distinct_pairs(orders)
     distance = operations.start_ns[orders[:, 1]] - operations.end_ns[orders[:, 0]]
     near = distance[(distance >= 0) & (distance < _CLEARLY_NS)]
     return orders, int(np.median(near)) if len(near) else 0

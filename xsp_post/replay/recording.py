@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty
@@ -251,7 +252,7 @@ def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.n
         asked = pd.MultiIndex.from_arrays([edges["process_id"], edges[column], edges["start_ns"]][: keys.nlevels])
         ends.append(first.reindex(asked).fillna(-1).to_numpy().astype(np.int64))
     pairs = np.stack(ends, axis=1)
-    return np.unique(pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1])], axis=0)
+    return distinct_pairs(pairs[(pairs[:, 0] >= 0) & (pairs[:, 0] < pairs[:, 1])])
 
 
 def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) -> tuple[Calls, np.ndarray]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results, frame_or_empty
@@ -165,7 +166,7 @@ class Part(Results):
         nodes = nodes[self._begins(nodes) & self._belongs(nodes)]
         above = nodes["parent_id"].to_numpy()
         wanted = np.concatenate([above, *(self.frame(name)["node_id"].to_numpy() for name in _WORK)])
-        while len(wanted := np.setdiff1d(wanted[wanted >= 0], nodes["node_id"].to_numpy())):
+        while len(wanted := distinct(wanted[(wanted >= 0) & ~np.isin(wanted, nodes["node_id"])])):
             more = self._results.numbered("nodes", "node_id", wanted)
             nodes, wanted = side_by_side([nodes, more]), more["parent_id"].to_numpy()
         return nodes.sort_values("node_id", kind="stable")
