@@ -39,6 +39,8 @@ def found_in(path: Path) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def judge(program: Program, path: Path) -> dict[str, Answer]:
     """How the executions and the layers found agree with the best of the accepted truths."""
+    if not any(machine.work for machine in program.machines):
+        return {}  # nothing was recorded of which anything is asked
     rows, iterations = found_in(path)
     truth = truth_of(program)
     if len(rows) != len(truth):
@@ -62,7 +64,7 @@ def judge(program: Program, path: Path) -> dict[str, Answer]:
         by_number = best(np.where(execution >= 0, call, number), accepted)
         answers["layers"] = max(by_node, by_number, key=lambda one: (one.points, one.share))
     flags = iterations.set_index("iteration_index")["is_warmup"]
-    if program.warmups and len(flags) and answers and answers["executions"].verdict == "right":
+    if program.warmups and len(flags) and "executions" in answers and answers["executions"].verdict == "right":
         said = pd.Series(execution[execution >= 0]).map(flags).to_numpy(bool)
         true = truth[program.executions[0]].to_numpy()[execution >= 0]
         judged = true >= 0

@@ -2,7 +2,7 @@
 
 ``reader, backbone, head, reader, backbone, head …`` is one execution per turn. The names that belong to a turn occur
 equally often, and most turns have the same order of them. A turn begins where the host pauses longest, else at the
-range that comes first.
+range that comes first. A recording may begin inside a turn: that counts where it has the work of one.
 """
 
 from dataclasses import dataclass
@@ -65,6 +65,8 @@ def _cycle_of(
     belongs = np.abs(often - count) <= max(1, int(constants.near_ratio * count))
     anchor = _anchor(symbol, belongs, pause, constants)
     turn = np.cumsum(symbol == anchor) - 1
+    held = np.bincount(turn[belongs[symbol]] + 1, weights=weight[belongs[symbol]])
+    turn += held[0] >= constants.alike_ratio * np.median(held[1:]) > 0
     member = np.flatnonzero(belongs[symbol] & (turn >= 0))
     turns = int(turn[-1]) + 1
     first = np.searchsorted(turn[member], np.arange(turns))

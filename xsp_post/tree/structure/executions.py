@@ -29,9 +29,10 @@ from xsp_post.tree.structure.labels import (
     is_part_of_network,
     is_training_step,
 )
-from xsp_post.tree.structure.score import worth
+from xsp_post.tree.structure.score import are_alike, worth
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
+_Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
 
@@ -72,6 +73,23 @@ class Executions:
 
 
 @dataclass
+class Launches:
+    """Launches that follow one another: one value of each array per launch; ``duration`` on the device and ``pause`` of
+    the host before it, ns; ``marks``: before which the host copied or waited, bool (kinds, launches), None unknown."""
+
+    symbols: np.ndarray
+    thread: np.ndarray
+    duration: np.ndarray
+    pause: np.ndarray
+    traits: Traits
+    marks: np.ndarray | None
+    constants: Constants
+
+    def __len__(self) -> int:
+        return len(self.symbols)
+
+
+@dataclass
 class Structure:
     """Loops of a sequence with the turn around each (row, −1 none) and what each kind is."""
 
@@ -82,10 +100,9 @@ class Structure:
     turn_kind: np.ndarray  # per turn
 
 
-def structure_of(
-    loops: Loops, symbols: np.ndarray, thread: np.ndarray, traits: Traits, pause: np.ndarray, constants: Constants
-) -> Structure:
-    """The roles of loops; all arrays but the loops: one value per launch of the sequence."""
+def structure_of(loops: Loops, launches: Launches) -> Structure:
+    """The roles of loops."""
+    traits, constants = launches.traits, launches.constants
     loops = _in_equal_parts(loops, traits, constants)
     turn_kind = np.repeat(loops.kind, loops.count)
     nesting = nest(np.zeros(len(turn_kind), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
@@ -104,13 +121,14 @@ def structure_of(
         found.holds_layers = _in_layers(result, row, constants.fewest_parts) >= least
         found.holds_layers |= is_both and _in_loops(result, found) >= least
         cores = len(attentions(traits, rows))  # a layer may have two, but not as two equal parts and nothing else
-        least = max(least, (cores == 2) * constants.holds_ratio * found.period)
+        is_pass = bool((traits.family[rows] == EMBEDDING).any())
+        least = max(least, (cores == 2 and not is_pass) * constants.holds_ratio * found.period)
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
-        found.role = _role(result, found, symbols, thread, traits, pause, constants)
+        found.role = _role(result, found, launches)
         result.kinds.append(found)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
-            _begin_at_norm(loops, turn_kind, kind, found, symbols, traits, constants)
+            _begin_at_norm(loops, turn_kind, kind, found, launches)
     # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
     updates = [bool(traits.is_optimiser[k.start : k.end].any()) for k in result.kinds]
     for found, has_update in zip(result.kinds, updates, strict=True):
@@ -119,18 +137,15 @@ def structure_of(
     return result
 
 
-def _begin_at_norm(
-    loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, symbols: np.ndarray, traits: Traits,
-    constants: Constants,
-) -> None:  # fmt: skip
+def _begin_at_norm(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
     """A layer that could as well begin one launch later, with its normalisation, does: the addition before it is the
     residual one of the layer before (``loops`` and ``found`` are changed)."""
-    family, mine = traits.family, np.flatnonzero(loops.kind == kind)
+    symbols, family, mine = launches.symbols, launches.traits.family, np.flatnonzero(loops.kind == kind)
     is_sum = family[found.start] in QUIET and family[found.start + 1] == NORMALISATION
     end = loops.end[mine]
     around = np.append(loops.start[loops.kind != kind], len(symbols))
     goes_on = (np.append(symbols, -1)[end] == symbols[found.start]) & ~np.isin(end, around)
-    if is_sum and goes_on.mean() >= constants.alike_ratio:
+    if is_sum and goes_on.mean() >= launches.constants.alike_ratio:
         loops.start[mine] += 1
         loops.end[mine] += goes_on
         loops.turn_start[turn_kind == kind] += 1
@@ -182,16 +197,13 @@ def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
     return int((loops.end[inside] - loops.start[inside]).sum())
 
 
-def _role(
-    structure: Structure, kind: Kind, symbols: np.ndarray, thread: np.ndarray, traits: Traits, pause: np.ndarray,
-    constants: Constants,
-) -> str:  # fmt: skip
-    rows = np.arange(kind.start, kind.end)
-    if is_training_step(thread[rows], traits, rows):
+def _role(structure: Structure, kind: Kind, launches: Launches) -> str:
+    traits, constants, rows = launches.traits, launches.constants, np.arange(kind.start, kind.end)
+    if is_training_step(launches.thread[rows], traits, rows):
         return STEP
     if not is_network(traits, rows):
         return OTHER
-    if is_all_gradients(traits, rows, constants) and not is_all_gradients(traits, np.arange(len(symbols)), constants):
+    if is_all_gradients(traits, rows, constants) and not is_all_gradients(traits, np.arange(len(launches)), constants):
         return GRADIENTS
     is_many = kind.turn_count >= constants.fewest_parts
     # a lookup begins a pass, but for that of the tokens of experts
@@ -200,7 +212,7 @@ def _role(
         return LAYER
     if kind.holds_layers:
         return PASS
-    if begins_at_pauses(structure, kind, pause, constants):
+    if begins_at_pauses(structure, kind, launches):
         return OTHER
     # two parts alike are no layers, but for two attentions
     inner = _in_loops(structure, kind, 2 if len(attentions(traits, rows)) > 1 else constants.fewest_turns)
@@ -215,10 +227,10 @@ def _in_loops(structure: Structure, kind: Kind, fewest: int = 2) -> int:
     return int((loops.end - loops.start)[inside].sum())
 
 
-def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray, constants: Constants) -> bool:
+def begins_at_pauses(structure: Structure, kind: Kind, launches: Launches) -> bool:
     """Whether the host pauses where turns begin: longer than before most of a turn's other launches, and twice as long
     as usual. Where there are none they say nothing: a turn begins there unless it lies in a row in another."""
-    loops = structure.loops
+    loops, pause, constants = structure.loops, launches.pause, launches.constants
     number = int(np.flatnonzero((loops.turn_start == kind.start) & (loops.turn_end == kind.end))[0])
     mine = structure.turn_kind == structure.turn_kind[number]
     starts = loops.turn_start[mine]
@@ -239,12 +251,9 @@ def begins_at_pauses(structure: Structure, kind: Kind, pause: np.ndarray, consta
 # ---------------------------------------------------------------- which loops are executions
 
 
-def find_executions(
-    structure: Structure, symbols: np.ndarray, duration: np.ndarray, traits: Traits, pause: np.ndarray,
-    constants: Constants,
-) -> Executions:  # fmt: skip
-    """The executions of a sequence (all arrays: one value per launch; ``duration`` on the device, ns)."""
-    loops, n = structure.loops, len(symbols)
+def find_executions(structure: Structure, launches: Launches) -> Executions:
+    """The executions of a sequence."""
+    loops, duration, constants = structure.loops, launches.duration, launches.constants
     if not len(loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
     share = _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
@@ -256,30 +265,37 @@ def find_executions(
     layers = _layer_loops(structure, is_turn, constants)
     starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
     if len(rows):
-        starts, ends, series = _rotated(structure, starts, ends, series, symbols, traits, pause, constants)
-    starts, ends, series = _up_to_updates(starts, ends, series, traits, constants)
+        starts, ends, series = _rotated(starts, ends, series, launches)
+    starts, ends, series = _up_to_updates(starts, ends, series, launches)
     starts, ends, series = _evaluations_apart(structure, starts, ends, series)
     if not len(starts):
-        return _one_execution(structure, layers, n, constants)
-    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, symbols, traits, constants)
-    starts, ends, series = _with_others(structure, starts, ends, series, layers, symbols, constants)
-    starts, ends = _with_what_recurs_between(starts, ends, symbols, pause, constants)
-    return _classified(starts, ends, series, symbols, n, constants)
+        return _of_layers(structure, layers, launches)
+    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
+    starts, ends, series = _with_others(structure, starts, ends, series, layers, launches)
+    starts, ends = _with_what_recurs_between(starts, ends, launches)
+    return _classified(starts, ends, series, launches)
+
+
+def _sorted(*columns: np.ndarray) -> _Found:
+    """Starts, ends and series in the order of the starts."""
+    order = np.argsort(columns[0], kind="stable")
+    starts, ends, series = (column[order] for column in columns)
+    return starts, ends, series
 
 
 def _with_what_recurs_between(
-    starts: np.ndarray, ends: np.ndarray, symbols: np.ndarray, pause: np.ndarray, constants: Constants
+    starts: np.ndarray, ends: np.ndarray, launches: Launches
 ) -> tuple[np.ndarray, np.ndarray]:
     """What lies between executions again and again, always the same, is the end of the one before and the beginning of
     the one after: they meet where the host pauses longest."""
     gap = np.flatnonzero(starts[1:] > ends[:-1])
     if not len(gap):
         return starts, ends
-    content = Hashed.of(symbols).stretches(ends[gap], starts[gap + 1])
-    starts, ends = starts.copy(), ends.copy()
+    content = Hashed.of(launches.symbols).stretches(ends[gap], starts[gap + 1])
+    starts, ends, pause = starts.copy(), ends.copy(), launches.pause
     for word, count in zip(*np.unique(content, return_counts=True), strict=True):
         mine = gap[content == word]
-        if count < constants.fewest_turns:
+        if count < launches.constants.fewest_turns:
             continue
         inside = np.arange(starts[mine[0] + 1] - ends[mine[0]] + 1)
         cut = ends[mine] + int(np.median(pause[ends[mine][:, None] + inside], axis=0)[::-1].argmax())
@@ -381,14 +397,20 @@ def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants
     return rows[np.argsort(loops.start[rows], kind="stable")]
 
 
-def _one_execution(structure: Structure, layers: np.ndarray, n: int, constants: Constants) -> Executions:
-    """All of the sequence as one execution, where layers are most of it."""
-    loops = structure.loops
+def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> Executions:
+    """All of the sequence as one execution, where layers are most of it. A model ends otherwise than its layers do:
+    turns of a single loop up to the end of the recording are runs of a part, and the executions."""
+    loops, n, constants = structure.loops, len(launches), launches.constants
     held = int((loops.end - loops.start)[layers].sum())
     if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
         share = held / n
         said = f"what repeats evenly covers {share:.0%} of the launches only" if held else "nothing repeats evenly"
         return Executions(reason=said)
+    turns = np.arange(loops.first[layers[0]], loops.last[layers[0]])
+    starts, ends = loops.turn_start[turns], loops.turn_end[turns]
+    is_layer = is_one_layer(launches.traits, np.arange(starts[0], ends[0]))
+    if ends[-1] == n and held >= constants.holds_ratio * n and len(layers) == 1 and not is_layer:
+        return _classified(starts, ends, np.zeros(len(turns), np.int64), launches)
     longest = max(structure.kinds[k].period for k in loops.kind[layers].tolist())
     start, end = int(loops.start[layers].min()), int(loops.end[layers].max())
     start = 0 if start <= longest else start
@@ -397,21 +419,18 @@ def _one_execution(structure: Structure, layers: np.ndarray, n: int, constants: 
     return Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
 
 
-def _rotated(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
-    traits: Traits, pause: np.ndarray, constants: Constants,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:
     """Executions moved within their loop to where they begin: where the host pauses, or after the weights' update.
 
     A recording that was cut out of a running program begins and ends anywhere in a turn, and so does a loop whose first
     turn is odd."""
-    parts = []
+    parts, symbols, constants = [], launches.symbols, launches.constants
     for kind in dict.fromkeys(series.tolist()):
         mine = np.flatnonzero(series == kind)
         own_start, own_end = starts[mine], ends[mine]
         size = int(np.median(own_end - own_start))
         exact = own_start[own_end - own_start == size]
-        is_cut = bool((own_end - own_start)[[0, -1]].min() < constants.holds_ratio * size)
+        is_cut = bool((own_end - own_start)[[0, -1]].min() < size)
         if len(exact):  # what is left at an end of the recording is a part of a turn, or something else
             turn, slack = symbols[exact[0] : exact[0] + size], 2 + round(constants.drift_ratio * size)
             head, tail = symbols[: own_start[0]], symbols[own_end[-1] :]
@@ -419,36 +438,31 @@ def _rotated(
                 agrees = agreement(rest, part, slack) if len(rest) > 1 else (rest == part[:1]).sum()
                 is_cut |= 0 < len(rest) < size and agrees >= constants.alike_ratio * len(rest)
         is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
-        offset = 0 if is_known else _beginning(exact, size, is_cut, pause, traits, constants)
+        offset = 0 if is_known or not is_cut else _beginning(exact, size, launches)
         if offset:
-            own_start, own_end = _moved(own_start, own_end, offset, size, symbols, constants)
+            own_start, own_end = _moved(own_start, own_end, offset, size, launches)
         parts.append((own_start, own_end, np.full(len(own_start), kind)))
-    joined = [np.concatenate(columns) for columns in zip(*parts, strict=True)]
-    order = np.argsort(joined[0], kind="stable")
-    starts, ends, series = (column[order] for column in joined)
+    starts, ends, series = _sorted(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
     ends[:-1] = np.minimum(ends[:-1], starts[1:])
     some = ends > starts
     return starts[some], ends[some], series[some]
 
 
-def _beginning(
-    exact: np.ndarray, size: int, is_cut: bool, pause: np.ndarray, traits: Traits, constants: Constants
-) -> int:
-    """At which launch of a turn an execution begins; ``exact``: where turns of the usual length start; ``is_cut``:
-    whether the recording begins or ends within a turn."""
-    if len(exact) < 3 or not is_cut:
+def _beginning(exact: np.ndarray, size: int, launches: Launches) -> int:
+    """At which launch of a turn an execution begins; ``exact``: where turns of the usual length start."""
+    if len(exact) < 3:
         return 0
-    usual = np.median(pause[exact[1:65, None] + np.arange(size)], axis=0)
+    usual = np.median(launches.pause[exact[1:65, None] + np.arange(size)], axis=0)
     place = int(usual.argmax())
-    is_clear = usual[place] >= constants.clear_pause * max(usual[0], 1.0) and usual[place] >= 10 * np.median(usual)
-    return place if is_clear else 0
+    least = max(launches.constants.clear_pause * max(usual[0], 1.0), 10 * np.median(usual))
+    return place if usual[place] >= least else 0
 
 
 def _moved(
-    starts: np.ndarray, ends: np.ndarray, offset: int, size: int, symbols: np.ndarray, constants: Constants
+    starts: np.ndarray, ends: np.ndarray, offset: int, size: int, launches: Launches
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turns that begin ``offset`` later; what is left before the first and after the last of each loop is cut off."""
-    begin = np.maximum(ends - (size - offset), starts)
+    begin, symbols = np.maximum(ends - (size - offset), starts), launches.symbols
     opens = np.r_[True, starts[1:] != ends[:-1]]
     closes = np.r_[opens[1:], True]
     stop = np.r_[begin[1:], 0]
@@ -457,15 +471,14 @@ def _moved(
         after = symbols[ends[row] : ends[row] + offset]
         stop[row] = ends[row] + int(np.argmin(np.append(after == body[: len(after)], False)))
     starts, ends = np.concatenate([starts[opens], begin]), np.concatenate([begin[opens], stop])
-    some = ends - starts >= constants.uneven_ratio * size
+    some = ends - starts >= launches.constants.uneven_ratio * size
     return starts[some], ends[some]
 
 
-def _up_to_updates(
-    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, traits: Traits, constants: Constants
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:
     """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
     many launches as the others."""
+    traits, constants = launches.traits, launches.constants
     update = np.flatnonzero(traits.is_optimiser)
     works = np.cumsum(does_layer_work(traits, np.arange(len(traits.family))))
     last = update[np.flatnonzero(np.diff(works[update], append=works[-1] + 1))] if len(update) else update
@@ -485,9 +498,7 @@ def _up_to_updates(
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
-def _evaluations_apart(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _evaluations_apart(structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray) -> _Found:
     """A step of training that holds more passes than usual has its own last: those before them are executions."""
     loops, kinds = structure.loops, structure.kinds
     is_step = np.array([k.role == STEP for k in kinds], bool)[series]
@@ -503,19 +514,17 @@ def _evaluations_apart(
             taken = np.concatenate([np.arange(low[k], high[k] - usual) for k in more.tolist()])
             starts = starts.copy()
             starts[more] = end[high[more] - usual - 1]
-            starts, ends = np.r_[starts, begin[taken]], np.r_[ends, end[taken]]
-            series = np.r_[series, np.full(len(taken), kind)]
-            order = np.argsort(starts, kind="stable")
-            return starts[order], ends[order], series[order]
+            more = np.r_[series, np.full(len(taken), kind)]
+            return _sorted(np.r_[starts, begin[taken]], np.r_[ends, end[taken]], more)
     return starts, ends, series
 
 
 def _with_odd_firsts(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray,
-    traits: Traits, constants: Constants,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
+) -> _Found:
     """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
     it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
+    symbols, traits, constants = launches.symbols, launches.traits, launches.constants
     for kind in dict.fromkeys(series.tolist()):
         turn = _usual_turn(starts, ends, series, kind)
         size = turn[1] - turn[0]
@@ -528,22 +537,20 @@ def _with_odd_firsts(
             stays = (starts >= left) & (ends <= starts[row]) & ~others
             left = max(left, int(ends[stays].max(initial=0)))
             room = int(starts[row]) - left
-            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]], constants)
+            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]])
             if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
                 continue
             if traits.is_optimiser[turn[0] : turn[1]].any() and not traits.is_optimiser[left : starts[row]].any():
                 continue  # nothing was learned
             odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
-                keep = ~others
-                order = np.argsort(np.append(starts[keep], odd[0]), kind="stable")
-                starts = np.append(starts[keep], odd[0])[order]
-                ends, series = np.append(ends[keep], odd[1])[order], np.append(series[keep], kind)[order]
+                kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
+                starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
                 break
     return starts, ends, series
 
 
-def _is_once(piece: np.ndarray, turn: np.ndarray, constants: Constants) -> bool:
+def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
     """Whether a stretch holds all of a turn once, whatever else it holds: what a turn has once it has once."""
     often, width = np.bincount(turn), max(int(turn.max()), int(piece.max())) + 1
     once = np.flatnonzero(often == 1)
@@ -553,12 +560,12 @@ def _is_once(piece: np.ndarray, turn: np.ndarray, constants: Constants) -> bool:
 
 def _with_others(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, layers: np.ndarray,
-    symbols: np.ndarray, constants: Constants,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
+    launches: Launches,
+) -> _Found:  # fmt: skip
     """With what lies before, between and after the executions and is one as well: a turn that is odd or was cut off,
     and passes through layers of other kernels."""
-    loops, n = structure.loops, len(symbols)
-    begin, end = np.r_[0, ends], np.r_[starts, n]
+    loops, symbols, constants = structure.loops, launches.symbols, launches.constants
+    begin, end = np.r_[0, ends], np.r_[starts, len(symbols)]
     more: list[tuple[int, int, int]] = []
     other = int(series.max()) + 1
     names: dict[int, int] = {}
@@ -587,24 +594,19 @@ def _with_others(
     if not more:
         return starts, ends, series
     extra = np.array(more, np.int64)
-    starts, ends, series = (np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series)))
-    order = np.argsort(starts, kind="stable")
-    return starts[order], ends[order], series[order]
+    return _sorted(*(np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series))))
 
 
-def between_marks(
-    found: Executions, structure: Structure, marks: np.ndarray | None, symbols: np.ndarray, traits: Traits,
-    constants: Constants,
-) -> Executions:  # fmt: skip
+def between_marks(found: Executions, structure: Structure, launches: Launches) -> Executions:
     """Executions from mark to mark of the host, where those that loops give hold marks unevenly: work of varying
-    length is one execution between two equal marks, if it is alike in its families. marks: bool (kinds, launches)."""
-    loops, size = structure.loops, len(symbols)
-    if marks is None or not len(found) or traits.is_optimiser.any():
-        return found  # the update of weights says where steps end
+    length is one execution between two equal marks, if it is alike in its families."""
+    loops, size, traits, constants = structure.loops, len(launches), launches.traits, launches.constants
+    if launches.marks is None or not len(found):
+        return found
     if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.most_ratio * size:
         return found  # what is alike in families only is no structure
     best = found
-    for mark in np.unique(marks, axis=0):
+    for mark in np.unique(launches.marks, axis=0):
         starts = np.flatnonzero(mark)
         if len(starts) < constants.fewest_turns:
             continue
@@ -612,17 +614,46 @@ def between_marks(
         starts = np.r_[0, starts] if starts[0] >= least else starts
         starts = starts[np.r_[True, np.diff(np.append(starts, size))[1:] >= least]]
         ends = np.append(starts[1:], size)
+        if len(starts) < constants.fewest_turns:
+            continue
+        is_together = _are_together(found, starts, constants)
+        if traits.is_optimiser.any() and not is_together:
+            continue  # the update of weights says where steps end
         if not loops.start.min():
-            starts, ends = _as_it_begins(symbols, starts, ends)
-        content = Hashed.of(symbols).stretches(starts, ends)
+            starts, ends = _as_it_begins(launches.symbols, starts, ends)
+        content = Hashed.of(launches.symbols).stretches(starts, ends)
         again, next_ = ((content[k:] == content[:-k]).mean() for k in (2, 1))
-        if again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:
-            continue  # two in turn are one
+        if again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:  # two in turn are one
+            starts, ends = starts[::2], np.append(starts[2::2], size)
+            content = Hashed.of(launches.symbols).stretches(starts, ends)
         same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))
         same &= not is_network(traits, np.arange(size))  # a step of a solver, whatever is checked now and then
-        if (best is found or len(starts) > len(best)) and _explain(found, starts, ends, traits, same, constants):
-            best = _classified(starts, ends, np.zeros(len(starts), np.int64), symbols, size, constants)
+        is_better = is_together or _explain(found, structure, starts, ends, same, launches)
+        if is_better and (best is found or len(starts) > len(best)):
+            best = _classified(starts, ends, np.zeros(len(starts), np.int64), launches)
     return best
+
+
+def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -> bool:
+    """Whether nearly every stretch from mark to mark holds executions of the same kinds as often, of several: two that
+    take turns (generator and discriminator), or small ones before a large one (drafts and their check)."""
+    size = found.ends - found.starts
+    order = np.argsort(size, kind="stable")
+    steps = np.diff(size[order]) > np.maximum(2, constants.uneven_ratio * size[order][1:])
+    kind = np.zeros(len(size), np.int64)
+    kind[order] = np.r_[0, np.cumsum(steps)]
+    home = np.maximum(np.searchsorted(starts, found.starts, side="right") - 1, 0)
+    held = np.zeros((len(starts), int(kind.max()) + 1), np.int64)
+    np.add.at(held, (home, kind), 1)
+    usual = np.median(held, axis=0)
+    often = np.flatnonzero(usual)
+    if len(often) < 2:
+        return False
+    typical = np.array([np.median(size[kind == k]) for k in often])
+    in_turn = len(often) == usual.sum() == 2
+    is_unlike = typical.min() <= constants.most_ratio * typical.max()
+    alike = np.abs(held - usual).sum(1) <= (1 - constants.alike_ratio) * usual.sum()
+    return bool((in_turn or is_unlike) and alike.mean() >= constants.alike_ratio)
 
 
 def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -635,22 +666,26 @@ def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> 
 
 
 def _explain(
-    found: Executions, starts: np.ndarray, ends: np.ndarray, traits: Traits, same: bool, constants: Constants
+    found: Executions, structure: Structure, starts: np.ndarray, ends: np.ndarray, same: bool, launches: Launches
 ) -> bool:
     """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers.
     ``same``: they are alike in all."""
+    traits, constants = launches.traits, launches.constants
     inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
-    whole = found.classes == REGULAR
-    held = np.bincount(np.maximum(np.searchsorted(starts, found.starts[whole], side="right") - 1, 0))
-    is_fine = whole.mean() >= constants.alike_ratio
-    is_fine &= found.covered() >= constants.holds_ratio * int((ends - starts).sum())
-    is_one_each = len(np.unique(inside)) == 1 or (
-        is_fine and (np.median(held) > 1 or np.median(inside) == inside.max() == 1)
-    )
-    same &= bool(np.median(inside) > 1)
+    held = np.bincount(np.maximum(np.searchsorted(starts, found.starts, side="right") - 1, 0), minlength=len(starts))
+    whole = (found.classes == REGULAR).mean() >= constants.alike_ratio
+    whole &= found.covered() >= constants.holds_ratio * int((ends - starts).sum())
+    is_known = any(kind.role in (STEP, PASS) for kind in structure.kinds)
+    is_even = (held == np.median(held)).mean() >= constants.alike_ratio
+    is_one_each = len(np.unique(inside)) == 1 and (is_known or whole or is_even)
+    is_one_each |= whole and (np.median(held) > 1 or (is_known and np.median(inside) == inside.max() == 1))
+    same &= bool(np.median(inside) > 1 and np.median(ends - starts) >= constants.fewest_parts)
     if len(found) > 1 and is_one_each and not same:
         return False
-    size = ends - starts
+    size, own = ends - starts, found.ends - found.starts
+    alike, own_alike = (are_alike(np.zeros(len(v), np.int64), v, constants) @ v / v.sum() for v in (size, own))
+    if alike < constants.alike_ratio * own_alike:
+        return False
     owner = np.repeat(np.arange(len(starts)), size)
     holds = np.zeros((len(starts), int(traits.family.max()) + 1), bool)
     holds[owner, traits.family[starts[0] :]] = True
@@ -711,12 +746,10 @@ def _in_common(one: np.ndarray, other: np.ndarray) -> int:
     return int(np.minimum(np.bincount(one, minlength=width), np.bincount(other, minlength=width)).sum())
 
 
-def _classified(
-    starts: np.ndarray, ends: np.ndarray, series: np.ndarray, symbols: np.ndarray, n: int, constants: Constants
-) -> Executions:
+def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Executions:
     """Executions with their class: leading ones of a series that differ are warm-up, the last one that was cut off is
     a tail, others that differ are odd."""
-    content = Hashed.of(symbols).stretches(starts, ends)
+    content, n = Hashed.of(launches.symbols).stretches(starts, ends), len(launches)
     classes = np.full(len(starts), REGULAR, object)
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(series.tolist()))}
     typical = []
@@ -729,12 +762,12 @@ def _classified(
         pick = mine[content[mine] == values[best]]
         pick = pick if often[best] > 1 else mine[np.argsort(np.abs(length - usual), kind="stable")[:1]]
         typical.append(int(pick[len(pick) // 2]))
-        differs = np.abs(length - usual) > np.maximum(4, constants.uneven_ratio * usual)
+        differs = np.abs(length - usual) > np.maximum(4, launches.constants.uneven_ratio * usual)
         classes[mine[differs]] = ODD
         leading = np.cumprod(differs).astype(bool) & (np.arange(len(mine)) < max(1, len(mine) // 3))
         classes[mine[leading]] = WARM_UP
-        is_first_cut = leading & (length < constants.holds_ratio * usual) & (starts[mine] == 0)
+        is_first_cut = leading & (length < launches.constants.holds_ratio * usual) & (starts[mine] == 0)
         classes[mine[is_first_cut]] = TAIL
-        if differs[-1] and n - ends[mine[-1]] <= constants.uneven_ratio * usual and length[-1] < usual:
+        if differs[-1] and n - ends[mine[-1]] <= launches.constants.uneven_ratio * usual and length[-1] < usual:
             classes[mine[-1]] = TAIL
     return Executions(starts, ends, np.array([numbers[k] for k in series.tolist()], np.int64), classes, typical)

@@ -13,7 +13,14 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
-from xsp_post.tree.structure.executions import REGULAR, Executions, between_marks, find_executions, structure_of
+from xsp_post.tree.structure.executions import (
+    REGULAR,
+    Executions,
+    Launches,
+    between_marks,
+    find_executions,
+    structure_of,
+)
 from xsp_post.tree.structure.fold import Loops, find_loops
 from xsp_post.tree.structure.hashes import Hashed, random_words
 from xsp_post.tree.structure.labels import Traits
@@ -63,7 +70,7 @@ def infer(
     """
     covered = launches["is_covered"].to_numpy() if "is_covered" in launches else np.zeros(len(launches), bool)
     open_count = int((~covered).sum())
-    nothing = Inference(nodes_of([], launches, covered, constants)[0], np.full(len(launches), -1, np.int64))
+    nothing = Inference(nodes_of([], launches, covered)[0], np.full(len(launches), -1, np.int64))
     if not open_count:
         return nothing
     if len(launches) < constants.fewest_launches or open_count < constants.fewest_launches:
@@ -78,7 +85,7 @@ def infer(
         sequences += found
         if reason:
             reasons.append(reason)
-    nodes, node_of_launch = nodes_of(sequences, launches, covered, constants)
+    nodes, node_of_launch = nodes_of(sequences, launches, covered)
     result = Inference(nodes, node_of_launch)
     result.findings += _findings(result, reasons, open_count)
     return result
@@ -186,18 +193,15 @@ def _sequence(
     constants: Constants, marks: np.ndarray | None = None, executions: Executions | None = None,
 ) -> Sequence:  # fmt: skip
     taken = Traits(*(getattr(traits, name)[rows] for name in Traits.__dataclass_fields__))
-    thread = launches["thread_index"].to_numpy()[rows].astype(np.int64)
-    structure = structure_of(loops, symbols, thread, taken, pause, constants)
-    start, end = launches["start_ns"].to_numpy()[rows], launches["end_ns"].to_numpy()[rows]
-    duration = np.maximum(end - start, 0)
+    start, end, launch_start, launch_end, thread, process = (
+        launches[name].to_numpy()[rows]
+        for name in ("start_ns", "end_ns", "launch_start_ns", "launch_end_ns", "thread_index", "process_index")
+    )
+    known = (symbols, thread.astype(np.int64), np.maximum(end - start, 0), pause, taken, marks, constants)
+    structure = structure_of(loops, own := Launches(*known))
     if executions is None:
-        executions = find_executions(structure, symbols, duration, taken, pause, constants)
-        executions = between_marks(executions, structure, marks, symbols, taken, constants)
-    return Sequence(
-        rows, symbols, thread, duration, launches["launch_start_ns"].to_numpy()[rows],
-        launches["launch_end_ns"].to_numpy()[rows], taken, structure, executions,
-        int(launches["process_index"].to_numpy()[rows[0]]),
-    )  # fmt: skip
+        executions = between_marks(find_executions(structure, own), structure, own)
+    return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
 
 
 def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
@@ -305,7 +309,7 @@ def infer_inside(
             if not place or not np.isin(which, leader).all():
                 ranges.append(which)  # what else a process launches lies below these
             leader = leader if place else which
-    nodes, node_of_launch = nodes_of(sequences, launches, covered, constants)
+    nodes, node_of_launch = nodes_of(sequences, launches, covered)
     return Inference(nodes, node_of_launch), np.concatenate(ranges) if ranges else np.zeros(0, np.int64)
 
 

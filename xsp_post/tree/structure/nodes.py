@@ -5,7 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.outline import AROUND, BLOCK, KIND_NAMES, Sequence, _frame, _nested, outline_of
 
 
@@ -19,9 +18,7 @@ class _Below:
     ends: np.ndarray
 
 
-def nodes_of(
-    sequences: list[Sequence], launches: pd.DataFrame, covered: np.ndarray, constants: Constants
-) -> tuple[pd.DataFrame, np.ndarray]:
+def nodes_of(sequences: list[Sequence], launches: pd.DataFrame, covered: np.ndarray) -> tuple[pd.DataFrame, np.ndarray]:
     """The frame of `find.Inference.nodes` and the innermost node of each launch (int64, −1 none). ``covered``: launches
     that get no node."""
     frames: list[pd.DataFrame] = []
@@ -29,18 +26,18 @@ def nodes_of(
     main: dict[int, tuple[Sequence, np.ndarray, int]] = {}  # per process: its longest sequence with executions
     count = next_index = 0
     for number, sequence in enumerate(sequences):
-        rows = outline_of(sequence, constants)
+        rows = outline_of(sequence)
         is_top = (rows["parent"] < 0).to_numpy()
         around = _between(sequence, sequence.executions.starts, sequence.executions.ends)
         first = main.get(sequence.process_index)
-        if first is None or _leads(sequence, first[0], constants):
+        if first is None or _leads(sequence, first[0]):
             base = next_index
             if is_top.any():
                 main.setdefault(sequence.process_index, (sequence, count + np.flatnonzero(is_top), base))
                 next_index += int(is_top.sum())
         else:
             leader, tops, base = first
-            own = _joined(below, sequence, number, leader, tops, constants)
+            own = _joined(below, sequence, number, leader, tops)
             if own and sequence.homes is not None and leader.homes is not None:
                 place = np.searchsorted(leader.homes, sequence.homes, sorter=np.argsort(leader.homes))
                 place = np.argsort(leader.homes)[place]
@@ -59,7 +56,7 @@ def nodes_of(
     return _finished(frame, sequences, innermost)
 
 
-def _leads(one: Sequence, other: Sequence, constants: Constants) -> bool:
+def _leads(one: Sequence, other: Sequence) -> bool:
     """Whether a further sequence of a process has executions of its own: other ranges, or about the same launches."""
     if one.homes is not None and other.homes is not None:
         return not np.isin(one.homes, other.homes).all()
@@ -71,7 +68,7 @@ def _leads(one: Sequence, other: Sequence, constants: Constants) -> bool:
         row = sequence.executions.typical[0]
         inside = sequence.symbols[sequence.executions.starts[row] : sequence.executions.ends[row]]
         held.append(np.bincount(inside, minlength=width))
-    return bool(np.minimum(*held).sum() >= constants.alike_ratio * np.maximum(*held).sum())
+    return bool(np.minimum(*held).sum() >= one.constants.alike_ratio * np.maximum(*held).sum())
 
 
 def _numbered(rows: pd.DataFrame, first: int) -> pd.DataFrame:
@@ -91,9 +88,7 @@ def _below_tops(rows: pd.DataFrame, is_top: np.ndarray, tops: np.ndarray, first:
     return rows.assign(parent=moved)[~is_top].reset_index(drop=True)
 
 
-def _joined(
-    below: list[_Below], sequence: Sequence, number: int, main: Sequence, tops: np.ndarray, constants: Constants
-) -> bool:
+def _joined(below: list[_Below], sequence: Sequence, number: int, main: Sequence, tops: np.ndarray) -> bool:
     """Put a second sequence of a process under the executions of its first one; whether its own executions are theirs:
     it has as many, and each lies mostly within its twin's time. Else it is cut by the time of launches."""
     begin = main.launch_start[main.executions.starts]
@@ -103,7 +98,8 @@ def _joined(
         return True
     if len(own) == len(tops):
         middle = sequence.launch_start[(own.starts + own.ends - 1) // 2]
-        if (np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))).mean() >= constants.holds_ratio:
+        is_twin = np.searchsorted(begin, middle, side="right") - 1 == np.arange(len(tops))
+        if is_twin.mean() >= main.constants.holds_ratio:
             below.append(_Below(number, tops, own.starts, own.ends))
             return True
     starts = np.searchsorted(sequence.launch_start, begin)

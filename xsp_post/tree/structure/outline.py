@@ -10,14 +10,12 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
-from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.executions import LAYER as IS_LAYER
-from xsp_post.tree.structure.executions import Executions, Structure
+from xsp_post.tree.structure.executions import Executions, Launches, Structure
 from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     BACKWARD,
     OPTIMISER,
-    Traits,
     block_word,
     does_layer_work,
     family_label,
@@ -27,6 +25,9 @@ from xsp_post.tree.structure.labels import (
     phases,
     with_softmax,
 )
+
+_MOST_CARRIED = 256  # executions of a series
+_AROUND = 8  # launches on either side of one by which it is aligned
 
 ITERATION, PHASE, BLOCK, PART, STRETCH, AROUND = 0, 1, 2, 3, 4, 5
 KIND_NAMES = np.array(["iteration", "phase", "block", "part", "stretch", "around"], dtype=object)
@@ -39,16 +40,12 @@ COLUMNS = {
 
 
 @dataclass
-class Sequence:
+class Sequence(Launches):
     """Launches that follow one another: rows of the launch frame in order, and what was found in them."""
 
     rows: np.ndarray
-    symbols: np.ndarray
-    thread: np.ndarray
-    duration: np.ndarray
     launch_start: np.ndarray
     launch_end: np.ndarray
-    traits: Traits
     structure: Structure
     executions: Executions
     process_index: int
@@ -68,7 +65,7 @@ def _frame(count: int, **columns: object) -> pd.DataFrame:
     return pd.DataFrame({**empty, **columns}).astype(COLUMNS)
 
 
-def outline_of(sequence: Sequence, constants: Constants) -> pd.DataFrame:
+def outline_of(sequence: Sequence) -> pd.DataFrame:
     """All rows of a sequence, parents before children: `COLUMNS` and parent (row, −1 top), depth."""
     found = sequence.executions
     if not len(found):
@@ -76,7 +73,7 @@ def outline_of(sequence: Sequence, constants: Constants) -> pd.DataFrame:
     tops = _iterations(sequence)
     phase_rows = _phases(sequence)
     homes = pd.concat([tops, phase_rows], ignore_index=True)
-    blocks = _blocks(sequence, homes, constants)
+    blocks = _carried_over(sequence, _blocks(sequence, homes))
     frames = [tops, phase_rows, blocks, _stretches(sequence, homes, blocks), _parts(sequence, blocks)]
     return _described(sequence, _nested(pd.concat([f for f in frames if len(f)], ignore_index=True)))
 
@@ -142,7 +139,7 @@ def _phases_of(sequence: Sequence, start: int, end: int) -> list[tuple[int, int,
     return phases(sequence.thread[rows], sequence.traits, rows) if is_network(sequence.traits, rows) else []
 
 
-def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd.DataFrame:
+def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     """Turns of the loops inside executions and their phases, those that do a layer's work or hold much of them."""
     loops, structure = sequence.structure.loops, sequence.structure
     if not len(loops):
@@ -178,7 +175,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
     loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
-    large = loop_size[turn_loop] >= constants.large_ratio * room
+    large = loop_size[turn_loop] >= sequence.constants.large_ratio * room
     worth = (works[loops.turn_end] > works[loops.turn_start]) | large
     several = (loops.count[turn_loop] >= 2) | is_layer
     keep[top] = (worth & several)[top]
@@ -186,7 +183,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd
         inner = in_home & same_home & ~keep & (parent >= 0)
         inner &= keep[np.maximum(parent, 0)] & (loops.count[turn_loop] >= 2)
         outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
-        inner &= loop_size[turn_loop] >= constants.large_ratio * outer
+        inner &= loop_size[turn_loop] >= sequence.constants.large_ratio * outer
         keep |= inner
         # what lies in a turn that is left out takes its place
         left = in_home & same_home & ~keep & (parent >= 0) & ~keep[np.maximum(parent, 0)] & worth & several
@@ -205,6 +202,50 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame, constants: Constants) -> pd
         series_index=sequence.executions.series[owner], loop_kind=kind[rows],
         content=(kind[rows] + 1).astype(np.uint64),
     )  # fmt: skip
+
+
+def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
+    """Executions of one series hold the same blocks: where rows were lost or added, and fewer are found, those of the
+    execution in which they cover most stand, aligned by their launches."""
+    found, owner = sequence.executions, blocks["iteration_index"].to_numpy()
+    count, size = np.bincount(owner, minlength=len(found)), found.ends - found.starts
+    groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
+    length = np.where(groups[blocks["loop_kind"].to_numpy()], 0, (blocks["end"] - blocks["start"]).to_numpy())
+    covered = np.bincount(owner, weights=length, minlength=len(found)) / size
+    frames, is_old = [], np.zeros(len(found), bool)
+    for series in range(len(found.typical)):
+        mine = np.flatnonzero(found.series == series)
+        like = int(mine[int(np.argmax(covered[mine]))])
+        few = mine[count[mine] < count[like]]
+        few = few[np.abs(size[few] - size[like]) <= sequence.constants.uneven_ratio * size[like]]
+        own = blocks[owner == like]
+        start, end = (own[column].to_numpy() - found.starts[like] for column in ("start", "end"))
+        known = sequence.symbols[found.starts[like] : found.ends[like]]
+        for row in few[:_MOST_CARRIED].tolist():
+            slack = 2 + max(round(sequence.constants.drift_ratio * size[like]), int(abs(size[row] - size[like])))
+            met = _met(known, sequence.symbols[found.starts[row] : found.ends[row]], slack)
+            place = np.flatnonzero(met >= 0)
+            first, last = np.searchsorted(met[place], start), np.searchsorted(met[place], end)
+            keep = last - first >= sequence.constants.alike_ratio * (end - start)
+            place = np.append(place, size[row]) + found.starts[row]
+            stop = np.where(np.isin(end, start), place[last], place[last - 1] + 1)
+            moved = own.assign(start=place[first], end=stop, iteration_index=row)[keep]
+            if len(moved) > count[row]:
+                frames.append(moved)
+                is_old[row] = True
+    return pd.concat([blocks[~is_old[owner]], *frames], ignore_index=True) if frames else blocks
+
+
+def _met(known: np.ndarray, other: np.ndarray, slack: int) -> np.ndarray:
+    """Position in ``known`` of each symbol of ``other``, ascending, −1 none: how far it is moved, at most ``slack``, is
+    what agrees best with the symbols around it."""
+    at, shifts = np.arange(len(other)), np.array(sorted(range(-slack, slack + 1), key=abs))[:, None]
+    place = np.clip(at + shifts, 0, len(known) - 1)
+    agrees = np.pad(np.cumsum((known[place] == other) & (place == at + shifts), axis=1), ((0, 0), (1, 0)))
+    first, last = np.maximum(at - _AROUND, 0), np.minimum(at + _AROUND + 1, len(other))
+    met = at + shifts[np.argmax(agrees[:, last] - agrees[:, first], axis=0), 0]
+    is_met = (met >= 0) & (met < len(known)) & (met == np.maximum.accumulate(met))
+    return np.where(is_met & (known[np.clip(met, 0, len(known) - 1)] == other), met, -1)
 
 
 def _stretches(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
