@@ -42,7 +42,7 @@ from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.pieces import in_pieces, with_layers
 from xsp_post.tree.projection import project_overlapping
 from xsp_post.tree.provenance import unnamed_modules, with_provenance
-from xsp_post.tree.ranges import Ranges
+from xsp_post.tree.ranges import Ranges, until_the_next
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
@@ -97,6 +97,7 @@ def _wanted(trace: Trace, options: Options) -> tuple[Trace, Options]:
 def _draft_of(trace: Trace, options: Options, constants: Constants) -> Draft:
     """Ranges nested, launches joined to what they launched, and levels by what the ranges say."""
     names = NodeNames(trace)
+    trace = until_the_next(trace, names, constants)
     paired = with_hook_pairs(trace, names) if options.infer else trace
     if paired is not trace:
         return _nested(paired, options, NodeNames(paired), constants)

@@ -231,17 +231,22 @@ class _Finder:
         included."""
         if not self.several_threads:
             return self.inside[0][spans], self.inside[1][spans]
-        ranges, times, work = self.ranges, self.times, self.work
-        label = np.full(len(ranges.parent), -1, np.int64)
-        label[spans] = np.arange(len(spans))
-        label = layering.inherit(label, ranges.parent)
-        owner = np.where(work.span >= 0, label[work.span], -1)
-        loose = np.flatnonzero(owner < 0)
-        owner[loose] = layering.covering(
-            work.process_index[loose], work.at_ns[loose],
-            times.process_index[spans], times.start_ns[spans], times.end_ns[spans],
-        )  # fmt: skip
+        times = self.times
+        lies = (times.process_index[spans], times.start_ns[spans], times.end_ns[spans])
+        owner, work = self._owner(spans, np.arange(len(spans)), *lies), self.work
         return _sums(owner, work.ns, len(spans))
+
+    def _owner(
+        self, spans: np.ndarray, number: np.ndarray, process: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> np.ndarray:
+        """Number of the execution that each piece of work belongs to: that of the span it was launched in, else the one
+        (process, start and end of each) that it was launched during; −1 none."""
+        work, label = self.work, np.full(len(self.ranges.parent), -1, np.int64)
+        label[spans] = number
+        owner = np.where(work.span >= 0, layering.inherit(label, self.ranges.parent)[work.span], -1)
+        loose = np.flatnonzero(owner < 0)
+        owner[loose] = layering.covering(work.process_index[loose], work.at_ns[loose], process, start, end)
+        return owner
 
     def may_be_stages(self, candidate: Candidate) -> bool:
         """Whether ranges that no text calls a step recur, and leave a part of the work beside them."""
@@ -360,11 +365,16 @@ class _Finder:
     @cached_property
     def _counts(self) -> np.ndarray:
         """Ranges whose text counts what repeats (`token_3_processing`), several of a name, and with work inside."""
-        plain = (self.times.count >= 0) & self.is_plain
+        plain, ranges = (self.times.count >= 0) & self.is_plain, self.ranges
         if not plain.any():
             return plain
         called = self._called
         often = np.bincount(called[plain], minlength=int(called.max()) + 1) >= 2
+        epochs = found_in(ranges.folded_texts, "(?i)epoch")[ranges.folded_id] & self.open
+        if epochs.any():  # what has a number of its own in an epoch is a step, whatever it is called
+            texts = pd.Series(ranges.name_id).groupby(called).transform("nunique").to_numpy()
+            plain |= ranges.outermost(self.is_plain & ranges.inside(epochs) & (texts > 1))
+            often[called[plain]] = True
         return plain & often[called] & (self.inside[0] > 0)
 
     @cached_property
@@ -389,9 +399,9 @@ class _Finder:
         often = frame.groupby("called")["number"].transform("size")
         frame = frame[often >= self.constants.holds_ratio * often.max()]
         turn = frame.groupby(["process", "number"]).ngroup().to_numpy()
-        texts, step = frame["called"].nunique(), np.diff(turn)
+        texts, step = frame["called"].nunique(), frame.groupby(["process", "called"])["number"].diff().dropna()
         is_once = not frame.duplicated().any() and len(frame) >= self.constants.holds_ratio * texts * (turn.max() + 1)
-        if texts < 2 or not is_once or (np.abs(step) <= 1).mean() < self.constants.holds_ratio:
+        if texts < 2 or not is_once or (step == 1).mean() < self.constants.holds_ratio:
             return None
         spans = rows[frame.index]
         return self._of_turns(COUNTED, spans, turn, str(ranges.folded_texts[ranges.folded_id[spans[0]]]))
@@ -551,7 +561,7 @@ class _Finder:
                               "end": self.times.end_ns[spans]})  # fmt: skip
         lies = times.groupby(number).agg({"process": "first", "start": "min", "end": "max"})
         work = self.work
-        owner = layering.covering(work.process_index, work.at_ns, *(lies[c].to_numpy() for c in lies))
+        owner = self._owner(spans, number, *(lies[c].to_numpy() for c in lies))
         ns, count = _sums(owner, work.ns, len(lies))
         series = np.arange(len(ns)) > int(turn.max())
         # training work says as much as a text does where a step ends

@@ -1,14 +1,16 @@
 """What the rules of models and layers look at: the ranges of a capture as arrays, one row a span."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.model.trace import Trace
 from xsp_post.names import Parsed
 from xsp_post.tree.execution_work import Times
+from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
 
@@ -97,3 +99,19 @@ class Ranges:
         in_itself &= (above >= 0) & (self.folded_id[above] == self.folded_id)
         nested[self.folded_id[in_itself]] = True
         return mask & np.where(nested[self.folded_id], ~around, ~holds[self.folded_id])
+
+
+def until_the_next(trace: Trace, names: NodeNames, constants: Constants) -> Trace:
+    """The trace with ranges of one text that were pushed again and again and never popped as marks: each lasts until
+    the next one of its thread begins, or nothing more is launched."""
+    rows = np.flatnonzero(trace.spans["is_open"].to_numpy() & ~trace.spans["is_cross_thread"].to_numpy())
+    if len(rows) < constants.fewest_turns:
+        return trace
+    frame = trace.spans.iloc[rows][["thread_index", "start_ns"]].reset_index(drop=True)
+    key = [frame["thread_index"], without_numbers(names.folded_names)[names.folded[rows]]]
+    following = frame.sort_values("start_ns", kind="stable").groupby(key)["start_ns"].shift(-1).reindex(frame.index)
+    is_mark = (frame.groupby(key)["start_ns"].transform("size") >= constants.fewest_turns).to_numpy()
+    end = trace.spans["end_ns"].to_numpy().copy()
+    last = max(int(end[rows].max()), int(trace.launches["end_ns"].max()) if len(trace.launches) else 0)
+    end[rows[is_mark]] = following.fillna(last).to_numpy()[is_mark].astype(np.int64)
+    return replace(trace, spans=trace.spans.assign(end_ns=end))
