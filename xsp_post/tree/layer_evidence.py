@@ -15,6 +15,7 @@ from xsp_post.tree.node_names import NodeNames
 # A model's [self] is a remainder; above this share of its device time it is one that hides layers.
 MOST_SELF = 0.2
 _MOST_NAMED = 2
+_LEAST_SAID = 0.005  # of the device time: what is none in whole percent says nothing of a layer
 # Executions that hold this share of the device time hold all of it, as far as a sentence in whole percent goes.
 _ALL = 0.995
 _FOUND = {NodeKind.TWIN: "carried over", NodeKind.ANNOTATED: "annotated", NodeKind.PROVENANCE: "compiled",
@@ -43,9 +44,9 @@ def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNam
             findings.append(
                 finding("model-self", count=int((counted & (home >= 0) & ~is_layer).sum()), example=example)
             )
-    if not len(layers):
-        return "", findings
     held = np.bincount(home[is_layer], weights=duration[is_layer].astype(float), minlength=len(nodes))[layers]
+    if not len(layers) or held.sum() < _LEAST_SAID * total:
+        return "", findings
     is_all = total >= _ALL * int(duration.sum())
     kinds = _kinds(nodes, layers, names)
     return _sentence(
