@@ -559,11 +559,12 @@ class _Finder:
         spans, number = np.append(spans, alone), np.append(turn, int(turn.max()) + 1 + np.arange(len(alone)))
         times = pd.DataFrame({"process": self.times.process_index[spans], "start": self.times.start_ns[spans],
                               "end": self.times.end_ns[spans]})  # fmt: skip
+        used, number = np.unique(number, return_inverse=True)
         lies = times.groupby(number).agg({"process": "first", "start": "min", "end": "max"})
         work = self.work
         owner = self._owner(spans, number, *(lies[c].to_numpy() for c in lies))
         ns, count = _sums(owner, work.ns, len(lies))
-        series = np.arange(len(ns)) > int(turn.max())
+        series = used > int(turn.max())
         # training work says as much as a text does where a step ends
         prior = 1.0 if rule == TRAINING else self.constants.prior_of_model
         priors = np.where(series, self.constants.prior_of_place, prior)
