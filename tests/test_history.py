@@ -269,3 +269,15 @@ def test_a_slow_block_of_thirty_real_runs_is_named():
     norm = shown.loc["2.norm:LayerNorm"]
     assert norm["ci_low_difference_ns"] > 0.5 * norm["before_ns"]  # twice the work
     assert norm["ci_high_difference_ns"] - norm["ci_low_difference_ns"] < 0.3 * norm["difference_ns"]
+
+
+def test_a_slow_layer_of_thirty_real_runs_on_a_loaded_machine_is_named_and_sized():
+    """torch.profiler thirty times, ten executions each, under a load of 15; from run 17 on a layer computes its product
+    three times. Single runs of every layer take up to twenty times as long. The program itself measured what it added:
+    12.84 ms an execution."""
+    runs = recorded("loaded").stack(["level", "subject"]).rename("value_ns").reset_index()
+    runs = runs.rename(columns={"level_0": "position_index"}).assign(workload_index=0)
+    table = history_table(runs.assign(capture_name="run" + runs["position_index"].astype(str)))
+    shown = table[table["is_shown"]]
+    assert shown[["subject", "position_index"]].to_numpy().tolist() == [["2.down:Slow", 17]]
+    assert shown["ci_low_difference_ns"].iloc[0] < 12.84e6 < shown["ci_high_difference_ns"].iloc[0]

@@ -8,9 +8,11 @@ captures in two, and each part is looked at again (binary segmentation).
 """
 
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
 
@@ -23,8 +25,8 @@ _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
 _MOST_ALIKE = 0.95
-_OUTLIER, _OF_NORMAL = 6.0, 0.6745  # standard deviations; median distance of normal noise in them
-_CLEAR = 8.0  # t of a step that noise which wanders does not reach
+_OF_NORMAL = 0.6745  # median distance of normal noise, in standard deviations
+_CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not reach: of values, of normal scores
 _DEEPEST = 24
 _TOGETHER = 7  # captures in a row that stay neighbours where noise wanders
 _ROWS = 50  # shuffles at a time: what lies in memory
@@ -83,18 +85,20 @@ def _search(
     count = len(values)
     if count < 2 * LEAST_SIDE or depth > _DEEPEST:
         return []
-    measured, (clipped, reach) = values, _without_outliers(values, floor)
-    for values, asked in ((measured, least), (clipped, np.minimum(least, reach))):
+    measured, (scores, spread) = values, _normal_scores(values, floor)
+    as_scores = (scores, np.minimum(least, spread), _CLEAR_SCORE, False)
+    for values, asked, clear, may_drift in ((measured, least, _CLEAR, True), as_scores):
         wander = _wander(values, floor)
         seen = _scores(values, wander, floor, asked)
-        shown = seen.best > _critical(values, wander, floor, asked, shares, seen)
+        seen = replace(seen, line=seen.line * may_drift)  # a straight line is none among scores
+        shown = seen.best > _critical(values, wander, floor, asked, shares, seen, clear)
         shown &= np.ptp(_changed(measured, seen), axis=0) >= least
         if shown.any() or count < LEAST_SHUFFLED:
             break
     if not shown.any():
         return []
     strongest = int(np.where(shown, seen.best, 0).argmax())
-    if _is_line(values[:, strongest], floor[strongest]):
+    if may_drift and _is_line(values[:, strongest], floor[strongest]):
         lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
         flat = values.copy()
         flat[:, lines] -= _line(values[:, lines])
@@ -108,15 +112,17 @@ def _search(
         STEP, offset + place, offset + low, offset + high, offset + place, tuple(_by_strength(seen.step, shown & near))
     )
     parts = (_search(part, start, floor, least, shares, depth + 1)
-             for part, start in ((values[:place], offset), (values[place:], offset + place)))  # fmt: skip
+             for part, start in ((measured[:place], offset), (measured[place:], offset + place)))  # fmt: skip
     return [step, *(one for part in parts for one in part)]
 
 
-def _without_outliers(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """No value farther from its measure's median than the second result: one that is counts as one that is so far."""
+def _normal_scores(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Values of the same order that are spread as normal noise is (van der Waerden 1952), and their standard deviation:
+    a measure with rare outliers, two of which may meet, is as likely as any other to show a step by chance."""
     usual = np.median(values, axis=0)
-    reach = _OUTLIER * np.hypot(np.median(np.abs(values - usual), axis=0) / _OF_NORMAL, floor)
-    return np.clip(values, usual - reach, usual + reach), reach
+    spread = np.hypot(np.median(np.abs(values - usual), axis=0) / _OF_NORMAL, floor)
+    share = (pd.DataFrame(values).rank().to_numpy() - 0.5) / len(values)  # equal values share a rank
+    return usual + spread * np.vectorize(NormalDist().inv_cdf)(share), spread
 
 
 def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
@@ -217,14 +223,15 @@ def _line(values: FloatArray) -> FloatArray:
 
 
 def _critical(
-    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: _Scores
-) -> FloatArray:
-    """What a measure's best score must exceed, (measures,)."""
+    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: _Scores,
+    clear: float,
+) -> FloatArray:  # fmt: skip
+    """What a measure's best score must exceed, (measures,). ``clear``: t of a step above which it is not shuffled."""
     count = len(values)
     if count < LEAST_SHUFFLED:
         tests = count - 2 * LEAST_SIDE + 2  # places of a step, and a line
         return np.array([float(t_quantiles(count - 2, 1 - ALARM_RATE * share / tests)) for share in shares])
-    change = np.where(seen.step > _CLEAR, _changed(values, replace(seen, line=seen.step * 0)), 0.0)
+    change = np.where(seen.step > clear, _changed(values, replace(seen, line=seen.step * 0)), 0.0)
     more = np.where(wander > 0, np.minimum(wander + 1 / np.sqrt(count), _MOST_ALIKE), 0.0)  # it is not known exactly
     added = _innovations(values - change, more)  # one large difference would be as large anywhere
     added = _centred(added, _innovations(np.ones(values.shape), more))
