@@ -148,7 +148,11 @@ def test_what_fusing_spares_are_casts_launches_and_gaps_too(tmp_path):
         for name in ("direct_copy_kernel_cuda", "elementwise_pow", "elementwise_mul", "direct_copy_kernel_cuda"):
             program.host(7).work(name)
         program.host(7).work("sgemm")
-    assert said(program, tmp_path, replayed=True)[0]["fuse-elementwise"].bound_ratio == pytest.approx(0.6, abs=0.02)
+    found = said(program, tmp_path, replayed=True)[0]["fuse-elementwise"]
+    assert found.bound_ratio == pytest.approx(0.6, abs=0.02)
+    program.host(1_500).work("elementwise_pow").work("elementwise_mul")  # what stalls before a chain stays
+    stalled = said(program, tmp_path, replayed=True)[0]["fuse-elementwise"]
+    assert stalled.bound_ns == pytest.approx(found.bound_ns, rel=0.05)
 
 
 def test_the_bound_of_an_optimiser_is_a_program_without_it(tmp_path):

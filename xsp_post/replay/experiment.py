@@ -26,6 +26,7 @@ from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
+from xsp_post.replay.calls import LONG_HOST_NS
 from xsp_post.replay.changes import (
     apply_change,
     loading,
@@ -170,8 +171,9 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-        calls = without_operations(graph, amounts, factors == 0)
-        amounts.own_ns[calls] = amounts.before_ns[calls] = 0
+        calls = np.setdiff1d(without_operations(graph, amounts, factors == 0), np.flatnonzero(loading(graph)))
+        amounts.own_ns[calls] = 0
+        amounts.before_ns[calls[amounts.before_ns[calls] < LONG_HOST_NS]] = 0  # longer is no way to a launch
     before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)
     executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
     after = _elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
