@@ -142,17 +142,21 @@ def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
 
 
 def test_what_fusing_spares_are_casts_launches_and_gaps_too(tmp_path):
-    """Of five launches one after another, the product and one fused kernel stay."""
-    program = Program()
-    for _ in range(30):
-        for name in ("direct_copy_kernel_cuda", "elementwise_pow", "elementwise_mul", "direct_copy_kernel_cuda"):
-            program.host(7).work(name)
-        program.host(7).work("sgemm")
-    found = said(program, tmp_path, replayed=True)[0]["fuse-elementwise"]
-    assert found.bound_ratio == pytest.approx(0.6, abs=0.02)
-    program.host(1_500).work("elementwise_pow").work("elementwise_mul")  # what stalls before a chain stays
-    stalled = said(program, tmp_path, replayed=True)[0]["fuse-elementwise"]
-    assert stalled.bound_ns == pytest.approx(found.bound_ns, rel=0.05)
+    """Of five kernels one after another the product and one fused kernel stay; a stall before a chain stays, too."""
+    names = ("direct_copy_kernel_cuda", "elementwise_pow", "elementwise_mul", "direct_copy_kernel_cuda", "sgemm")
+    found = []
+    for name, stall in (("plain", 0), ("stalled", 1_500)):
+        program = Program()
+        for k in range(150):
+            launch, run = 5 * k + (stall if k >= 145 else 0), 50 + 11 * k + (stall if k >= 145 else 0)
+            program.kernel(
+                names[k % 5], launch=(launch * US, (launch + 2) * US), run=(run * US, (run + 10) * US), **FULL
+            )
+        (tmp_path / name).mkdir()
+        found.append(said(program, tmp_path / name, replayed=True)[0]["fuse-elementwise"])
+    assert found[0].bound_ratio == pytest.approx(33 / 55, abs=0.02)
+    assert found[0].estimate_ns == pytest.approx(150 / 5 * 30 * US, rel=0.05)  # the kernels alone
+    assert found[1].bound_ns == pytest.approx(found[0].bound_ns, rel=0.1)
 
 
 def test_the_bound_of_an_optimiser_is_a_program_without_it(tmp_path):

@@ -151,11 +151,12 @@ def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], b
 
 
 def ideal_gain(
-    results: Results, identity: Identity, capture_id: int, ideals: Sequence[str], factors: np.ndarray | None = None
-) -> float | None:
+    results: Results, identity: Identity, capture_id: int, ideals: Sequence[str], factors: np.ndarray | None = None,
+    *, with_launches: bool = True,
+) -> float | None:  # fmt: skip
     """The share of the executions' time, from their first device work to the last, that goes where resources take no
-    time, changes (`parse_change`) are made, and operations take ``factors`` times what they did. None where nothing
-    matches."""
+    time, changes (`parse_change`) are made, and operations take ``factors`` times what they did; those that take none
+    are gone, with their launches. None where nothing matches."""
     graph, executions = identity.graph, find_executions(identity.graph, of_every_kind=True)
     amounts, hits = graph.amounts.copy(), factors is not None
     for text in ideals:
@@ -171,7 +172,8 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-        calls = np.setdiff1d(without_operations(graph, amounts, factors == 0), np.flatnonzero(loading(graph)))
+        gone = (factors == 0) & with_launches
+        calls = np.setdiff1d(without_operations(graph, amounts, gone), np.flatnonzero(loading(graph)))
         amounts.own_ns[calls] = 0
         amounts.before_ns[calls[amounts.before_ns[calls] < LONG_HOST_NS]] = 0  # longer is no way to a launch
     before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)

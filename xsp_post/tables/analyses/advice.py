@@ -146,6 +146,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     # what one device loses, all may lose that wait for it
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
+    if factors is not None and not change:  # at the least the kernels go
+        known = ideal_gain(results, identity, limit.captures[0], [], factors, with_launches=False)
     if known is not None and known < LEAST_RATIO:
         return None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
