@@ -74,7 +74,8 @@ def coverage_note(results: Results, limit: Limit) -> str:
     if limit.scope == "execution" and part < _ELAPSED_RATIO:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
-    return " ".join(filter(None, [*said, _in_turn(limit), _profiled(results, limit)]))
+    busy = _busy(limit) if limit.kind == limits.BALANCED else ""  # no resource alone says how much there was to do
+    return " ".join(filter(None, [busy, *said, _in_turn(limit), _profiled(results, limit)]))
 
 
 def _in_turn(limit: Limit) -> str:
@@ -216,25 +217,31 @@ def _where(results: Results, limit: Limit) -> str:
         share = format_ratio_percent(int(limit.window["graph_busy_ns"]) / max(limit.window_ns, 1))
         return sentence("limit.where-graph", share=share)
     found = places(results, limit)
-    return where_text(found) if found else ""
+    of = resource_word(limit, found[0].resource) if found and len(limit.limits) > 1 else ""
+    return where_text(found, max((one.gain_ratio for one in limit.gains), default=0.0), of)
 
 
 def details_of(results: Results, limit: Limit) -> list[str]:
     """The numbers behind the verdict: how busy the device was, and what is known of the kernels."""
     if not limit.window_ns:
         return []
-    several = limit.device_count > 1
-    device = f"{limit.device_count} GPUs were" if several else "The GPU was"
-    said = [sentence(
-        "limit.busy", device=device if limit.is_gpu else "The CPU's operators were",
-        share=format_ratio_percent(limit.busy_ns / limit.window_ns), scope=sentence(f"scope.{limit.scope}"),
-        window=format_ns(limit.window_ns / limit.device_count), each=" each on average" if several else "",
-    )]  # fmt: skip
+    said = [_busy(limit)]
     if "kernels" in limit.limits:
         said += _kernel_sentences(results, limit)
     if limit.unknown_ns > 0.05 * limit.window_ns:
         said.append(sentence("limit.left-out", time=format_ns(limit.unknown_ns)))
     return said
+
+
+def _busy(limit: Limit) -> str:
+    """How much of the time the devices were busy."""
+    several = limit.device_count > 1
+    device = f"{limit.device_count} GPUs were" if several else "The GPU was"
+    return sentence(
+        "limit.busy", device=device if limit.is_gpu else "The CPU's operators were",
+        share=format_ratio_percent(limit.busy_ns / limit.window_ns), scope=sentence(f"scope.{limit.scope}"),
+        window=format_ns(limit.window_ns / limit.device_count), each=" each on average" if several else "",
+    )  # fmt: skip
 
 
 def _kernel_sentences(results: Results, limit: Limit) -> list[str]:

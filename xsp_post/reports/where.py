@@ -18,6 +18,7 @@ from xsp_post.reports.text import called, short_kernel, shorten, visible
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, KERNEL, KIND_OF, Limit, counted_work_of, groups_of, in_scope
 
 _DIGITS = re.compile(r"\d+")
+_LEAST_OF_GAIN = 0.1  # of what halving the resource saves: a place with less time does not explain it
 _LEAST_CALL = 24  # letters of a call, with less it is left out
 _LEAST_NAME = 6  # letters that tell what a range is without what stands before its last colon
 _LEAST_PART = 0.5  # of a range's time: a range inside with as much is the place
@@ -57,7 +58,12 @@ def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
         return []
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
     rest = [place for other in others for place in other[:1]]
-    return [*first[: most - len(rest)], *rest]
+    kept = sorted([*first[: most - len(rest)], *rest], key=lambda one: -one.time_ns)
+    names = [one.name for one in kept]
+    return [
+        replace(one, name=f"{one.name} in {one.around}", around="") if one.around and names.count(one.name) > 1 else one
+        for one in kept
+    ]
 
 
 @dataclass(frozen=True)
@@ -263,8 +269,11 @@ def place_text(place: Place, most: int = 60) -> str:
     return ": ".join(filter(None, (shorten(place.name, max(most, 16)), what)))
 
 
-def where_text(found: Sequence[Place]) -> str:
-    """``most of it in 4 × transformer block: 63.1 ms``: in the sentence of the verdict."""
+def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
+    """``most of it in 4 × transformer block: 63.1 ms``: in the sentence of the verdict; '' where that is little of what
+    would be saved. ``of``: the resource in words, where the sentence names several."""
+    if not found or found[0].ratio < _LEAST_OF_GAIN * gain_ratio:
+        return ""
     first = found[0]
     name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 48) or what_text(first)
     name += f" in {shorten(first.around, 32)}" if first.around else ""
@@ -272,19 +281,23 @@ def where_text(found: Sequence[Place]) -> str:
         time = sum(one.what_ns for one in found if one.what == first.what)
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(time), place=in_place)
-    return sentence("limit.where-most" if first.is_most else "limit.where", time=format_ns(first.time_ns), place=name)
+    key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
+    return sentence(key, time=format_ns(first.time_ns), place=name, of=of)
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_advised: bool) -> str:
     """What to record next, where nothing is advised or the host code has no name; "" where nothing more would show."""
-    if not limit.window_ns or (is_advised and all(one.name or not one.is_unnamed for one in where)):
+    if not limit.window_ns or (is_advised and not any(one.is_unnamed for one in where)):
         return ""
     if f"next.{limit.reason}" in SENTENCES:
         return sentence(f"next.{limit.reason}")
+    if any(one.is_unnamed for one in where):
+        recorded = frame_or_empty(results, "captures", ["collector"])["collector"].astype(str)
+        return sentence("next.stacks" if recorded.eq("torch").all() else "next.ranges")
     if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
         if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
             return sentence("next.graphs")
         if "HIP" not in set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)):
             return "" if counted_work_of(results, limit.captures) is not None else sentence("next.counters")
         return sentence("next.kernels", place=where[0].name) if where and where[0].name else ""
-    return sentence("next.ranges") if any(one.is_unnamed for one in where) else ""
+    return ""

@@ -299,11 +299,11 @@ def reach_of(one: Advice) -> str:
 
 
 def bound_text(one: Advice) -> str:
-    """``At most 12.3 ms (4.5 %)``; of other time than the verdict's ``At most 475 ms of the 593 ms with start-up``."""
+    """``At most 12.3 ms (4.5 %)``; of time that is spent once ``At most 475 ms, once, of the 593 ms with start-up``."""
     reach = reach_of(one).capitalize()
     if one.bound_of == "the time":
         return f"{reach} {format_ns(one.bound_ns)} ({format_ratio_percent(one.bound_ratio)})"
-    return f"{reach} {format_ns(one.bound_ns)} of {one.bound_of}"
+    return f"{reach} {format_ns(one.bound_ns)}, once, of {one.bound_of}"
 
 
 def _replayed(one: Advice) -> str:
