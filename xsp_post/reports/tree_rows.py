@@ -161,9 +161,11 @@ class _Rows:
 
     @cached_property
     def leads_to_layer(self) -> np.ndarray:
-        """Whether a row is a layer with much of the time, or around one. Shape (rows,), in the order of `columns`."""
-        is_heavy = self.columns[self.weight] >= _HEAVY_SHARE * self.total
-        is_layer = (self.columns["level"] == "LAYER") & is_heavy
+        """Whether a row is a layer with much of the time, or any range with most of it, or around one. Shape (rows,),
+        in the order of `columns`."""
+        cost = self.columns["cost_ns"]
+        is_heavy, holds_most = cost >= _HEAVY_SHARE * self.cost, cost > self.cost / 2
+        is_layer = (np.asarray(self.columns["level"] == "LAYER") & is_heavy) | holds_most
         above = pd.Index(self.columns["path_id"]).get_indexer(pd.Index(self.columns["parent_path_id"]))
         found, rows = is_layer.copy(), np.flatnonzero(is_layer)
         while len(rows := above[rows][above[rows] >= 0]):

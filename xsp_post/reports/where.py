@@ -287,11 +287,12 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_advised: bool) -> str:
     """What to record next, where nothing is advised or the host code has no name; "" where nothing more would show."""
-    if not limit.window_ns or (is_advised and not any(one.is_unnamed for one in where)):
+    is_unnamed = bool(where) and where[0].is_unnamed
+    if not limit.window_ns or (is_advised and not is_unnamed):
         return ""
     if f"next.{limit.reason}" in SENTENCES:
         return sentence(f"next.{limit.reason}")
-    if any(one.is_unnamed for one in where):
+    if is_unnamed:
         recorded = frame_or_empty(results, "captures", ["collector"])["collector"].astype(str)
         return sentence("next.stacks" if recorded.eq("torch").all() else "next.ranges")
     if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:

@@ -33,7 +33,7 @@ from xsp_post.reports.verdict import (
     shares,
     verdict_text,
 )
-from xsp_post.reports.where import LEAST_RATIO, Place, next_capture, place_text, places
+from xsp_post.reports.where import LEAST_RATIO, Place, next_capture, place_text, places, what_text
 from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
@@ -329,6 +329,8 @@ def json_of(said: Why) -> dict[str, Any]:
         "coverage_note": said.coverage_note or None, "ranks": said.ranks or None,
         "capture": said.capture_name or None, "no_advice": said.no_advice or None, "places": said.places or None,
         "next_capture": said.next_capture or None,
-        "steps": list(said.steps), "where": [asdict(one) for one in said.where],
+        "steps": list(said.steps), "where": [
+            {"name": one.name, "what": what_text(one), "time_ns": one.time_ns, "ratio": one.ratio} for one in said.where
+        ],
         "causes": [asdict(row) for row in said.causes], "advice": [asdict(one) for one in said.advice],
     }  # fmt: skip
