@@ -295,7 +295,7 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_a
     if is_unnamed:
         recorded = frame_or_empty(results, "captures", ["collector"])["collector"].astype(str)
         return sentence("next.stacks" if recorded.eq("torch").all() else "next.ranges")
-    if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
+    if limit.is_gpu and limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
         if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
             return sentence("next.graphs")
         if "HIP" not in set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)):
