@@ -62,7 +62,8 @@ class Kind:
 
     @property
     def has_sizes(self) -> bool:
-        return any(bool((values > 0).any()) for values in self.sizes.values())
+        """Whether more is known than the number of requests, which does not say how much each of them asks for."""
+        return any(bool((values > 0).any()) for name, values in self.sizes.items() if name != REQUESTS)
 
     @cached_property
     def model(self) -> CostModel:
