@@ -51,6 +51,23 @@ def fold(tree: Tree) -> pd.DataFrame:
     return pd.concat([frame.iloc[:1], rows, frame.iloc[1:]], ignore_index=True)
 
 
+def _host_time(nodes: pd.DataFrame, path: np.ndarray, count: int) -> np.ndarray:
+    """Time of the calls of each path on their threads. What was inferred inside one launch of a graph shares its time,
+    which counts once."""
+    start, end = nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy()
+    inferred = nodes["is_inferred"].to_numpy()
+    total = sums_per_node(path, np.where(inferred, 0, end - start), count)
+    rows = np.flatnonzero(inferred)
+    if not len(rows):
+        return total
+    rows = rows[np.argsort(start[rows], kind="stable")]
+    where = pd.DataFrame({"path": path[rows], "thread": nodes["thread_index"].to_numpy()[rows]})
+    line = where.groupby(["path", "thread"], sort=False).ngroup().to_numpy()
+    length = grouped_union_length(line, start[rows], end[rows], int(line.max()) + 1)
+    first = where.drop_duplicates(ignore_index=True)["path"].to_numpy()
+    return total + sums_per_node(first, length, count)
+
+
 def _busy_of_ranks(tree: Tree, dtype: np.dtype) -> np.ndarray:
     """Union of the device intervals of each rank; unknown where it used several GPUs."""
     activities, ranks = tree.activities, tree.ranks
@@ -87,7 +104,7 @@ def _fold_nodes(tree: Tree) -> pd.DataFrame:
         ),
         "name": np.asarray(tree.names.folded_names, object)[nodes["folded_id"].to_numpy()[first]],
         "call_count": np.bincount(path, minlength=count).astype(np.int64),
-        "duration_ns": sums_per_node(path, nodes["end_ns"].to_numpy() - nodes["start_ns"].to_numpy(), count),
+        "duration_ns": _host_time(nodes, path, count),
     }
     for column in _SUMMED:
         columns[column] = sums_per_node(path, nodes[column].to_numpy(), count)
