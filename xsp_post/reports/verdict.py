@@ -150,7 +150,9 @@ def latency_note(results: Results, limit: Limit) -> str:
     that is the same resource."""
     rows = limits.answers(results, limit, LATENCY)
     named = rows[rows["is_limit"].astype(bool)].sort_values("rank")
-    if named.empty or str(named["resource"].iloc[0]) in limit.limits or limit.reason == limits.TOO_LITTLE:
+    if named.empty or str(named["resource"].iloc[0]) in limit.limits:
+        return ""
+    if limit.reason in (limits.TOO_LITTLE, limits.ROWS_MISSING):  # what was not recorded may be what limits
         return ""
     first = named.iloc[0]
     return sentence(
