@@ -291,3 +291,17 @@ def test_no_balance_of_no_device_work(tmp_path):
     path = tmp_path / "ranges.sqlite"
     ExportBuilder().range("step", 0, 10_000).write(path)
     assert "The balance of" not in RUNNER.invoke(app, ["tree", str(path)]).output
+
+
+def test_nothing_is_said_of_waiting_where_kernels_are_missing(tmp_path):
+    """Two of three kernels are not in the capture: the device may have run them where it seems to wait."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for k in range(60):
+        call = (100 * US * k, (100 * k + 5) * US)
+        if k % 3:
+            builder.api("cudaLaunchKernel_v7000", *call)
+        else:
+            builder.kernel("gemm", launch=call, run=((100 * k + 10) * US, (100 * k + 30) * US))
+    said = why(analyze([builder.write(tmp_path / "report.sqlite")]))
+    assert said.limit.kind == "unknown" and not said.advice and not said.causes
+    assert not said.latency and not said.critical_path

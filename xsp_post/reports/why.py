@@ -34,7 +34,7 @@ from xsp_post.reports.verdict import (
     verdict_text,
 )
 from xsp_post.reports.where import LEAST_RATIO, Place, next_capture, place_text, places, what_text
-from xsp_post.tables.analyses.limits import CauseRow, Limit, largest_causes
+from xsp_post.tables.analyses.limits import ROWS_MISSING, CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
 
@@ -73,8 +73,9 @@ def why(results: Results, *, layer: str = "") -> Why:
     from xsp_post.tables.analyses.advice import advise, why_none
 
     limit = main_limit(results)
-    causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope else ()
-    path = _path_line(results, limit)
+    has_kernels = limit.reason != ROWS_MISSING  # else the device may have been busy where it seems to wait
+    causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope and has_kernels else ()
+    path = _path_line(results, limit) if has_kernels else ""
     lead_in = lead_in_line(results, limit)
     advice = tuple(advise(results, limit))
     little = coverage_note(results, limit)
