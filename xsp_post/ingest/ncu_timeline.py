@@ -16,12 +16,15 @@ from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import RUN_COUNTERS
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
 
+REGISTERS = "launch__registers_per_thread"
+_NOT_READ = ("static_shared_memory_bytes", "dynamic_shared_memory_bytes")  # unknown, not none
+
 
 def trace_of_report(report: CounterReport) -> Trace:
     """One process, one thread; kernels follow one another in profiling order; ranges enclose runs of equal paths."""
     actions = report.actions
     count = len(actions)
-    duration = _durations(report)
+    duration = _whole(report, DURATION, 0)
     end = np.cumsum(duration + 1)
     start = end - duration
     strings = StringTable()
@@ -30,6 +33,7 @@ def trace_of_report(report: CounterReport) -> Trace:
         kind=int(ActivityKind.KERNEL), correlation_id=order, start_ns=start, end_ns=end,
         name_id=strings.add(actions["name"].to_numpy(object)),
         short_name_id=strings.add(actions["short_name"].to_numpy(object)),
+        registers_per_thread=_whole(report, REGISTERS, -1), **dict.fromkeys(_NOT_READ, -1),
     )  # fmt: skip
     launches = pd.DataFrame(
         {"correlation_id": order, "name_id": strings.add_one("kernel launch"), "start_ns": start, "end_ns": start}
@@ -54,11 +58,11 @@ def trace_of_report(report: CounterReport) -> Trace:
     )  # fmt: skip
 
 
-def _durations(report: CounterReport) -> np.ndarray:
-    """ncu's own duration of each action in whole ns, 0 where it was not recorded."""
+def _whole(report: CounterReport, metric: str, unknown: int) -> np.ndarray:
+    """A metric of each action in whole numbers, ``unknown`` where it was not recorded; shape (actions,)."""
     metrics = report.metrics
-    rows = metrics[(metrics["metric_name"] == DURATION) & metrics["value"].notna()]
-    result = np.zeros(len(report.actions), np.int64)
+    rows = metrics[(metrics["metric_name"] == metric) & metrics["value"].notna()]
+    result = np.full(len(report.actions), unknown, np.int64)
     result[rows["action_id"].to_numpy(int)] = np.rint(rows["value"].to_numpy()).astype(np.int64)
     return result
 
