@@ -41,7 +41,8 @@ def parts(results: Results) -> list[Options]:
     zero = low if captures["collector"].iloc[0] == "nsys" else 0
     count = len(results.frame("iterations", ["iteration_index"]))
     executions = [Options(iteration=count // 2)] if count else []
-    return [*executions, Options(begin_ns=zero + third, end_ns=zero + 2 * third)]
+    thirds = [Options(begin_ns=zero + third, end_ns=zero + 2 * third)] if third else []  # nothing was recorded
+    return [*executions, *thirds]
 
 
 def table_rows(part: Results, name: str) -> dict[str, list[object]]:

@@ -133,13 +133,3 @@ def test_a_step_may_be_where_it_explains_nearly_as_much(seed, count, floor, data
     near = [p for p in rest if rest[p] - rest[place] <= 2 * changes._UNSURE * variance]
     near = [p for p in near if LEAST_SIDE <= p <= count - LEAST_SIDE]
     assert possible_places(values, floor, place) == (min(near), max(near))
-
-
-@given(SEEDS, st.integers(3, 12), st.sampled_from([0.0, 0.1]))
-def test_no_value_is_farther_from_the_median_than_the_reach(seed, count, floor):
-    values = np.random.default_rng(seed).standard_cauchy((count, 1))
-    found, reach = changes._without_outliers(values, np.array([floor]))
-    usual = np.median(values)
-    spread = math.hypot(float(np.median(abs(values - usual))) / stats.norm.ppf(0.75), floor)
-    assert reach[0] == pytest.approx(changes._OUTLIER * spread, rel=1e-3)
-    assert found[:, 0].tolist() == [min(max(v, usual - reach[0]), usual + reach[0]) for v in values[:, 0]]

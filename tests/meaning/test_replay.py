@@ -94,14 +94,14 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
     ("name", "codes", "torch"),
     [
         ("nsys/fsdp_2gpu_h100.sqlite",
-         ["fuse-elementwise", "remove-synchronization", "cuda-graphs", "late-rank", "overlap-collectives"],
+         ["fuse-elementwise", "remove-synchronization", "late-rank", "cuda-graphs", "overlap-collectives"],
          True),  # kernels limit; the host waits 33 times in copies, and launches late after them
         # 1,312 times cudaDeviceSynchronize, mostly after kernels of a few µs; between two steps it writes to a file
         ("nsys/cloverleaf_a100.sqlite", ["remove-synchronization", "overlap-copies", "host-blocked"], False),
         ("nsys/transformer_2.7b_a100_nvtx.sqlite",
          ["tensor-cores", "fuse-elementwise", "fuse-attention", "copy-once"], True),
         ("kineto/timesformer_h100.pt.trace.json.gz",
-         ["fuse-attention", "fuse-elementwise", "overlap-copies", "prepare-ahead"], True),
+         ["fuse-elementwise", "fuse-attention", "overlap-copies", "prepare-ahead"], True),
     ],
 )  # fmt: skip
 def test_advice_promises_no_more_than_what_it_names_holds(name, codes, torch, captures):

@@ -159,7 +159,7 @@ def test_triton_kernels_carry_their_line_through_the_command_line(tmp_path):
         table = xsp("table", "a8", trace, "--provenance", given, "-f", "csv")
         rows = pd.read_csv(io.StringIO(table.stdout))
         assert dict(zip(rows["name"], rows["source_line"])).items() >= lines.items()
-    said = xsp("why", trace, "--provenance", log)
+    said = xsp("why", trace, "--provenance", log, "--verbose")
     assert "39.5 % layers.*.down (net.py:12), 39.5 % layers.*.up (net.py:10)" in said.stdout
     assert "in triton_poi_fused_gelu_0 (net.py:11)" in said.stdout
 

@@ -8,6 +8,7 @@ execution.
 """
 
 from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 
@@ -406,17 +407,20 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
         share = held / n
         said = f"what repeats evenly covers {share:.0%} of the launches only" if held else "nothing repeats evenly"
         return Executions(reason=said)
-    turns = np.arange(loops.first[layers[0]], loops.last[layers[0]])
-    starts, ends = loops.turn_start[turns], loops.turn_end[turns]
-    is_layer = is_one_layer(launches.traits, np.arange(starts[0], ends[0]))
-    if ends[-1] == n and held >= constants.holds_ratio * n and len(layers) == 1 and not is_layer:
-        return _classified(starts, ends, np.zeros(len(turns), np.int64), launches)
     longest = max(structure.kinds[k].period for k in loops.kind[layers].tolist())
     start, end = int(loops.start[layers].min()), int(loops.end[layers].max())
     start = 0 if start <= longest else start
     end = n if n - end <= longest else end
     one = np.array([0])
-    return Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
+    whole = Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
+    turns = np.arange(loops.first[layers[0]], loops.last[layers[0]])
+    starts, ends = loops.turn_start[turns], loops.turn_end[turns]
+    is_layer = is_one_layer(launches.traits, np.arange(starts[0], ends[0]))
+    if ends[-1] < n or held < constants.holds_ratio * n or len(layers) > 1 or is_layer:
+        return whole
+    if between_marks(whole, structure, launches) is not whole:  # the host says where larger ones begin
+        return whole
+    return _classified(starts, ends, np.zeros(len(turns), np.int64), launches)
 
 
 def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:
@@ -682,6 +686,10 @@ def _explain(
     same &= bool(np.median(inside) > 1 and np.median(ends - starts) >= constants.fewest_parts)
     if len(found) > 1 and is_one_each and not same:
         return False
+    turns = np.bincount(structure.turn_kind, minlength=len(structure.kinds))
+    is_near = np.abs(turns - len(starts)) <= (1 - constants.alike_ratio) * len(starts)
+    if len(found) == 1 and any(kind.role == LAYER for kind in compress(structure.kinds, is_near)):
+        return False  # a mark in each layer of one execution
     size, own = ends - starts, found.ends - found.starts
     alike, own_alike = (are_alike(np.zeros(len(v), np.int64), v, constants) @ v / v.sum() for v in (size, own))
     if alike < constants.alike_ratio * own_alike:
