@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from importlib import import_module
 
+import numpy as np
 import pytest
+from builders import ExportBuilder
 from generators import programs
 from generators.machine import write
 from stranger_score import judge
 from structure_score import score
 
 from xsp_post.hierarchy import build_tree
+from xsp_post.ingest.sources import load
 
 EXECUTIONS = {
     ("strangers", 549): "a marked stage holds little of a frame of any length: the host waits for the frame",
@@ -35,3 +38,26 @@ def test_executions_of_programs_that_show_a_principle(author, seed, tmp_path):
 def test_a_pass_of_two_layers_is_one_where_it_begins_with_an_embedding(seed):
     program = programs.draw(seed)
     assert score(build_tree(program.trace), program.truth).layers.verdict == "right"
+
+
+@pytest.mark.parametrize("experts", [(3,), (3, 2, 3, 4)])
+def test_a_mark_in_each_layer_of_one_execution_bounds_none(experts, tmp_path):
+    """A mixture of experts: each layer reads sizes back before its experts run, in one call of the model."""
+    before = ["layer_norm_kernel", "sgemm_qkv", "sgemm_scores", "softmax_warp_forward", "sgemm_values", "sgemm_out",
+              "elementwise_add", "layer_norm_kernel", "sgemm_router", "gatherTopK"]  # fmt: skip
+    expert = ["index_elementwise_kernel", "sgemm_up", "gelu_kernel", "sgemm_down"]
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for layer in range(10):
+        head = ["indexSelectLargeIndex"] * (layer == 0) + before
+        tail = expert * experts[layer % len(experts)] + ["elementwise_add"] + ["sgemm_head"] * (layer == 9)
+        for number, name in enumerate(head + tail):
+            if number == len(head):
+                builder.memcpy(8, launch=(at, at + 20_000), run=(at + 8_000, at + 10_000), kind=2)
+                builder.sync("cudaStreamSynchronize_v3020", at + 21_000, at + 30_000)
+                at += 40_000
+            builder.kernel(name, launch=(at, at + 4_000), run=(at + 6_000, at + 56_000), grid=(64, 1, 1))
+            at += 58_000
+    tree = build_tree(load(builder.write(tmp_path / "report.sqlite")).trace)
+    is_layer = tree.nodes["is_inferred"].to_numpy() & (tree.nodes["layer_key"].to_numpy() >= 0)
+    names = np.asarray(tree.names.folded_names, object)[tree.nodes["folded_id"].to_numpy()[is_layer]]
+    assert len(tree.iterations) == 1 and (names == "transformer block").sum() == 10
