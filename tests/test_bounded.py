@@ -48,6 +48,7 @@ from xsp_post.pipeline import analyze
 for line in sys.stdin:
     source, tables = line.rstrip("\n").split("\t")
     made.clear(), released.clear()
+    calls = itertools.count()  # of this source, so that its first always releases, whatever was read before it
     on_disk._used[0].large_bytes = max(LARGE, Path(source).stat().st_size >> 4)
     try:
         analysis = analyze([Path(source)])
