@@ -5,15 +5,17 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from builders import ExportBuilder
 from generators.simulator import Act, Machine, Program, World
 from helpers import called
 
 from xsp_post.compare import compare
-from xsp_post.compare.headline import _of_executions
+from xsp_post.compare.headline import LATENCY, PERIOD, _executions, _of_executions
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 
@@ -62,12 +64,57 @@ def test_both_times_and_their_ratio_open_the_comparison(factor, word, tmp_path):
 def test_one_disturbed_execution_decides_nothing(base, other, word):
     rows = [
         pd.DataFrame({"latency_ns": np.array(times) * 1e6, "capture_id": 0, "process_id": 1, "batch_size": -1,
-                      "device_offset_ns": 0.0, "projection_ns": np.array(times) * 1e6,
-                      "start_ns": np.cumsum([0, *times[:-1]]) * 1e6})
+                      "pace": np.nan})
         for times in (base, other)
     ]  # fmt: skip
     said = _of_executions(rows, 0.05, 1.0)
     assert said is not None and said.word == word and -1 < said.low < said.ratio - 1 < said.high
+
+
+@pytest.mark.parametrize(
+    ("paces", "window", "word"),
+    [
+        ((10.0, 4.1), PERIOD, "faster"),  # what lay between two executions went
+        ((4.4, 4.1), LATENCY, "same"),  # it is little
+        ((np.nan, 4.1), LATENCY, "same"),  # one execution, or other kinds between
+        ((2.0, 4.1), PERIOD, "slower"),  # they overlapped
+    ],
+)
+def test_the_time_between_executions_counts_where_it_is_much(paces, window, word):
+    rows = [
+        pd.DataFrame({"latency_ns": 4e6, "capture_id": 0, "batch_size": -1, "pace": [np.nan, *[pace * 1e6] * 5]})
+        for pace in paces
+    ]
+    said = _of_executions(rows, 0.02, 1.0)
+    assert said is not None and (said.window, said.word) == (window, word)
+
+
+def test_a_pace_is_that_of_executions_of_one_kind_in_a_row():
+    case = np.array([0, 0, 1, 0, 0])
+    rows = pd.DataFrame({"case_index": case, "is_measured": True, "is_model": True, "latency_ns": 4.0, "capture_id": 0,
+                         "process_id": 1, "start_ns": np.arange(5) * 10, "device_offset_ns": 1.0,
+                         "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
+    frame = pd.DataFrame({"phase": ["prefill", "decode"], "batch_size": -1})
+    side = SimpleNamespace(cases=SimpleNamespace(iterations=rows, frame=frame), pair_of_case=np.array([0, 1]))
+    assert _executions(side)["pace"].fillna(-1).tolist() == [-1, 10, -1, -1, 12]
+
+
+def test_host_code_between_executions_is_part_of_the_pace_and_of_the_causes(tmp_path):
+    """It lies in no range."""
+    sides = []
+    for name, between in (("base", 900), ("other", 50)):
+        export, at = ExportBuilder().process(100).thread(100).gpu(), 0
+        for number in range(8):
+            begin = at
+            for _ in range(12):
+                export.kernel("gemm", launch=(at * 1000, at * 1000 + 4000), run=(at * 1000 + 5000, at * 1000 + 55_000))
+                at += 50
+            export.range(f"step {number}", begin * 1000, (at + 10) * 1000)
+            at += 10 + between
+        sides.append(analyze([export.write(tmp_path / f"{name}.sqlite")], Options(model_range="^step")))
+    said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
+    assert said["verdict"].startswith("Faster: 1.51 ms → 660 µs from one execution to the next, 2.29 times as fast")
+    assert "waiting for the host" in said["causes"]
 
 
 def test_executions_that_overlap_are_compared_by_their_pace(tmp_path):

@@ -403,7 +403,8 @@ def test_no_advice_breaks_a_precondition(captures, name):
         assert one.code in REMEDIES and one.bound_ns > 0 and one.estimate_ns <= one.bound_ns
         assert one.bound_of != "the time" or one.bound_ns <= known
     ranked = [one for one in advice.values() if one.resource != "none" and one.code != "overlap-collectives"]
-    weights = [one.expected_ns * (1 + one.is_limit) * (1 + (one.code not in OF_ALL)) for one in ranked]
+    saved = [one.estimate_ns if one.estimate_ns >= 0 else one.bound_ns for one in ranked]
+    weights = [ns * (1 + one.is_bound) * (1 + (one.code not in OF_ALL)) for ns, one in zip(saved, ranked, strict=True)]
     assert weights == sorted(weights, reverse=True)
 
 

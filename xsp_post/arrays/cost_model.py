@@ -14,10 +14,10 @@ FEWEST_STEPS = 15
 _MOST_STEPS = 6000  # more do not make a fit better; the rest is held back as well
 _LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what follows from the sizes before it
 _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
-_CLEAR_T = 5.0  # the same of the last one
+_CLEAR_T = 5.0  # what is told apart for certain: the last term, and drift
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY = 1.345, 4.685
-_FEWEST_QUARTER, _LEAST_DRIFT, _DRIFT_ERRORS = 10, 0.01, 5.0
+_FEWEST_QUARTER, _LEAST_DRIFT = 10, 0.01
 CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too small to see", "unknown"
 
 
@@ -93,7 +93,7 @@ def drift_of(ratio: np.ndarray) -> tuple[float, bool]:
     middle = [float(np.nanmedian(one)) for one in parts]
     error = [1.2533 * 1.4826 * float(np.nanmedian(np.abs(one - m))) / quarter**0.5 for one, m in zip(parts, middle)]
     drift = middle[1] / middle[0] - 1
-    return drift, bool(abs(drift) > max(_LEAST_DRIFT, _DRIFT_ERRORS * float(np.hypot(*error))))
+    return drift, bool(abs(drift) > max(_LEAST_DRIFT, _CLEAR_T * float(np.hypot(*error))))
 
 
 def _slow_change(ratio: np.ndarray) -> np.ndarray:

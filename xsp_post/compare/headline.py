@@ -24,8 +24,8 @@ from xsp_post.model.results import frame_or_empty
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
 SAME_RATIO = 0.1
-# Executions overlap where they end so much sooner after one another than each takes.
-_OVERLAP_RATIO = 0.9
+# From one execution to the next it takes as long as one of them, within this; else the time between two is what counts.
+_PACE_RATIO = 0.9
 # So many of the sizes that differ do so by one factor where the inputs are larger and nothing else is changed.
 _MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
@@ -89,14 +89,21 @@ def _words(phase: object, batch: object) -> str:
 
 
 def _executions(side: Side) -> pd.DataFrame:
-    """Measured executions with a latency, and the pair that each is in."""
+    """Measured executions with a latency, the pair that each is in, and their pace: from the end of one to the end of
+    the next, where both are of one kind; NaN else."""
     rows = side.cases.iterations
     case = rows["case_index"].to_numpy(np.int64)
     frame = side.cases.frame[["phase", "batch_size"]].iloc[case].reset_index(drop=True)
     rows = rows.reset_index(drop=True).assign(
         pair_index=side.pair_of_case[case], phase=frame["phase"].astype(object), batch_size=frame["batch_size"]
     )
-    return rows[rows["is_measured"].astype(bool) & rows["is_model"].astype(bool) & rows["latency_ns"].gt(0)]
+    rows = rows[rows["is_measured"].astype(bool) & rows["is_model"].astype(bool) & rows["latency_ns"].gt(0)]
+    work = rows["device_offset_ns"] + rows["projection_ns"]  # where its device work ends, else the execution itself
+    rows = rows.assign(end=rows["start_ns"] + work.fillna(rows["latency_ns"]))
+    rows = rows.sort_values(["capture_id", "process_id", "end"])
+    steps = rows.groupby(["capture_id", "process_id"])[["end", "start_ns"]].diff()
+    is_next = steps.gt(0).all(axis=1) & rows["case_index"].eq(rows["case_index"].shift())
+    return rows.assign(pace=steps["end"].where(is_next))
 
 
 def _main(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
@@ -123,12 +130,11 @@ def _size_ratio(sides: list[Side]) -> float:
 
 
 def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Headline | None:
-    """Latency against latency; where executions overlap on a side, the pace of both. ``sizes``: `_size_ratio`."""
-    paces = [_paces(frame) for frame in rows]
-    overlap = [len(pace) and pace["value"].median() < _OVERLAP_RATIO * frame["latency_ns"].median()
-               for pace, frame in zip(paces, rows)]  # fmt: skip
-    is_pace = any(overlap) and all(len(pace) for pace in paces)
-    samples = paces if is_pace else [frame.assign(value=frame["latency_ns"]) for frame in rows]
+    """Latency against latency; where executions overlap on a side, or something takes time between them, the pace of
+    both. ``sizes``: `_size_ratio`."""
+    pace = [frame["pace"].median() / frame["latency_ns"].median() for frame in rows]
+    is_pace = any(not _PACE_RATIO <= one <= 1 / _PACE_RATIO for one in pace) and not any(map(np.isnan, pace))
+    samples = [frame.assign(value=frame["pace" if is_pace else "latency_ns"]).dropna(subset="value") for frame in rows]
     values = np.concatenate([frame["value"].to_numpy(np.float64) for frame in samples])
     side = np.repeat([0, 1], [len(frame) for frame in samples])
     capture = np.concatenate([frame["capture_id"].to_numpy(np.int64) for frame in samples])
@@ -149,15 +155,6 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     ratio = other / base / scale
     window = PERIOD if is_pace else LATENCY
     return Headline(window, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, interval, scale)
-
-
-def _paces(rows: pd.DataFrame) -> pd.DataFrame:
-    """From the end of an execution to that of the next one of its capture and process: value, capture_id."""
-    work = rows["device_offset_ns"] + rows["projection_ns"]  # where its device work ends, else the execution itself
-    ordered = rows.assign(end=rows["start_ns"] + work.fillna(rows["latency_ns"]))
-    ordered = ordered.sort_values(["capture_id", "process_id", "end"])
-    steps = ordered.groupby(["capture_id", "process_id"])[["end", "start_ns"]].diff()
-    return ordered.assign(value=steps["end"])[steps.gt(0).all(axis=1)]
 
 
 def _assumed() -> float:

@@ -16,7 +16,7 @@ from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
-from xsp_post.tables.analyses.limits import COPY, group_times
+from xsp_post.tables.analyses.limits import COPY, group_times, is_of
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"
 _EDGES = "edges"
@@ -88,7 +88,7 @@ def _windows(results: Results, ids: list[int], has_executions: bool) -> tuple[pd
         frame = frame_or_empty(results, name)
         wanted = frame["capture_id"].isin(ids)
         if has_executions:
-            wanted &= frame["scope"].astype(str).eq("execution")
+            wanted &= is_of(frame, "execution")
         frames.append(frame[wanted])
     return frames[0], frames[1]
 

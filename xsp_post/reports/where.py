@@ -15,16 +15,20 @@ from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
 from xsp_post.reports.text import called, short_kernel, shorten, visible
-from xsp_post.tables.analyses.limits import FIRST_LAUNCH, KERNEL, KIND_OF, Limit, counted_work_of, groups_of, in_scope
+from xsp_post.reports.tree_rows import STRUCTURELESS
+from xsp_post.tables.analyses.limits import (
+    FIRST_LAUNCH,
+    KERNEL,
+    KIND_OF,
+    LEAST_RATIO,
+    Limit,
+    counted_work_of,
+    groups_of,
+    in_scope,
+)
 
 _DIGITS = re.compile(r"\d+")
-_LEAST_OF_GAIN = 0.1  # of what halving the resource saves: a place with less time does not explain it
-_LEAST_CALL = 24  # letters of a call, with less it is left out
-_LEAST_NAME = 6  # letters that tell what a range is without what stands before its last colon
-_LEAST_PART = 0.5  # of a range's time: a range inside with as much is the place
-_NEARLY_ALL = 0.9  # of a place's time: what did as much did all
-_LEAST_WHAT = 0.15  # of a place's time: a kernel, copy or cause with less says little
-LEAST_RATIO = 0.01  # of the time of the verdict: the bar of advice, too
+_LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
 
@@ -33,7 +37,7 @@ class Place:
     """``name``: '' for code in no range; ``around``: of an inferred range, the recorded one around it. ``what`` it did
     most, for ``what_ns``: '' where no single thing holds much of it. ``time_ns`` in all; times are of one device.
     ``ratio`` of the time of the verdict; ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of
-    what was recorded, which is no place."""
+    what was recorded, which is no place. ``same_ns``: for ``what``, in all places."""
 
     resource: str
     name: str
@@ -44,6 +48,7 @@ class Place:
     ratio: float = 0.0
     is_most: bool = False
     is_whole: bool = False
+    same_ns: int = 0
 
     @property
     def is_unnamed(self) -> bool:
@@ -88,11 +93,12 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
         return []
     tree = _Tree(paths, amounts, resource)
     heaviest = tree.heaviest(most, limit.scope == "execution")
+    same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what is counted over all executions, as the part of those that the verdict is of; of one device
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
     return [
         replace(place, what_ns=round(place.what_ns * unit), time_ns=round(place.time_ns * unit), ratio=ratio,
-                is_most=place.time_ns > max(tree.total, scope_ns) / 2)
+                same_ns=round(same_ns.get(place.what, 0) * unit), is_most=place.time_ns > max(tree.total, scope_ns) / 2)
         for place in heaviest
         if (ratio := place.time_ns * unit * limit.device_count / max(limit.whole_ns, 1)) >= LEAST_RATIO
     ]  # fmt: skip
@@ -153,7 +159,8 @@ class _Tree:
         self.level = paths["level"].astype(str).to_numpy(object)
         kind = paths["span_kind"].astype(str)
         self.is_rank = kind.eq("rank").to_numpy()
-        self.is_whole = (self.parent < 0) | self.is_rank | kind.eq("unattributed").to_numpy()  # no place
+        self.has_no_launch = kind.eq("no_launch").to_numpy()
+        self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
         self.calls = paths["call_count"].to_numpy(np.int64)
 
@@ -161,7 +168,8 @@ class _Tree:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
         ranges holds half of its time, and all around executions, give way to what is inside them.
 
-        ``of_executions``: what lies outside every execution is left out, where executions have any of the time."""
+        What has no launch could be anywhere: it comes last. ``of_executions``: what lies outside every execution is
+        left out, where executions have any of the time."""
         roots = np.flatnonzero(self.parent < 0)
         models = np.flatnonzero((self.level == "MODEL") & (self.time > 0))
         if of_executions and len(models):
@@ -170,12 +178,12 @@ class _Tree:
         candidates = [(roots, False)]
         found: list[Place] = []
         while candidates and len(found) < most:
-            rows, is_own = max(candidates, key=lambda one: self._time(*one))
+            rows, is_own = max(candidates, key=lambda one: (not self.has_no_launch[one[0][0]], self._time(*one)))
             candidates = [one for one in candidates if one[0] is not rows or one[1] != is_own]
             groups = [] if is_own else self._inside(rows)
             largest = max((self._time(group, False) for group in groups), default=0)
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
-            if groups and (opens or (largest >= _LEAST_PART * self._time(rows, False) and not self._is_layer(rows))):
+            if groups and (opens or (2 * largest >= self._time(rows, False) and not self._is_layer(rows))):
                 candidates += [*((group, False) for group in groups), (rows, True)]
             elif self._time(rows, is_own):
                 found += self._found(rows, is_own, opens, most)
@@ -192,9 +200,9 @@ class _Tree:
                     for what, time in _largest(whats, time_ns, most)]  # fmt: skip
         time = self._time(rows, is_own)
         what, part = _largest(whats, time_ns)[0]
-        if "\n" in what and part < _LEAST_PART * time:  # of no single call
+        if "\n" in what and 2 * part < time:  # of no single call
             what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
-        what, part = (what, part) if part >= _LEAST_WHAT * time else ("", 0)
+        what, part = (what, part) if part >= _LITTLE * time else ("", 0)
         return [Place(self.resource, *self._label(rows, is_own), what, part, time, is_whole=is_whole)]
 
     def _is_layer(self, rows: np.ndarray) -> bool:
@@ -235,9 +243,8 @@ class _Tree:
 
 
 def _short(name: str) -> str:
-    """``BertLayer_0`` of ``nn.Module: BertLayer_0``: what stands behind the last colon, where that tells enough."""
-    last = name.rpartition(": ")[2]
-    return shown(visible(last if len(last) >= _LEAST_NAME else name), 200)
+    """``BertLayer_0`` of ``nn.Module: BertLayer_0``: what stands behind the last colon."""
+    return shown(visible(name.rpartition(": ")[2]), 200)
 
 
 def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tuple[str, int]]:
@@ -253,13 +260,13 @@ def what_text(place: Place, most: int = 40) -> str:
         return sentence("bar.unnamed")
     if not place.what:
         return ""
-    time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < _NEARLY_ALL * place.time_ns else ""
+    time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
     if place.resource in ("kernels", "communication"):
         return time + short_kernel(visible(place.what), most)
     if place.resource == "copies":
         return time + shown(place.what)
     cause, _, call = place.what.partition("\n")
-    by = f" ({shorten(called(call), most)})" if call and most >= _LEAST_CALL else ""
+    by = f" ({called(call)})" if 0 < len(called(call)) <= most else ""
     return time + sentence(f"cause.{cause}") + by
 
 
@@ -272,17 +279,18 @@ def place_text(place: Place, most: int = 60) -> str:
 def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     """``most of it in 4 × transformer block: 63.1 ms``: in the sentence of the verdict; '' where that is little of what
     would be saved. ``of``: the resource in words, where the sentence names several."""
-    if not found or found[0].ratio < _LEAST_OF_GAIN * gain_ratio:
+    if not found or found[0].ratio < _LITTLE * gain_ratio:
         return ""
     first = found[0]
     name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 48) or what_text(first)
     name += f" in {shorten(first.around, 32)}" if first.around else ""
     if first.resource == "copies" and first.what:
-        time = sum(one.what_ns for one in found if one.what == first.what)
+        if of:
+            return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
-        return sentence("limit.where-copy", what=first.what, time=format_ns(time), place=in_place)
+        return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
-    return sentence(key, time=format_ns(first.time_ns), place=name, of=of)
+    return sentence(key, time=format_ns(first.time_ns), place=f"{of} in {name}" if of else name)
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_advised: bool) -> str:

@@ -1,8 +1,8 @@
 """Limit and idle causes → what to do next: at most seven remedies, each with its evidence, assumption and upper bound.
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
-time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes what saves most;
-what spares what limits counts twice, what names a place does, too (`Advice.weight`).
+time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes what saves most
+as far as a replay knows (`Advice.weight`).
 """
 
 import math
@@ -17,12 +17,17 @@ from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
-from xsp_post.tables.analyses.limits import GRAPH_RECORDED, LEAST_OPERATIONS, SERIAL, Limit, operation_count
+from xsp_post.tables.analyses.limits import (
+    GRAPH_RECORDED,
+    LEAST_OPERATIONS,
+    LEAST_RATIO,
+    SERIAL,
+    Limit,
+    operation_count,
+)
 from xsp_post.tables.analyses.remedies import REMEDIES
 
 MOST = 7
-# What could save less than this share of the time is left out: a replay is not more exact.
-LEAST_RATIO = 0.01
 # The ideal of a resource, where a remedy has none of its own.
 _IDEAL = {
     "kernels": "kernels", "communication": "communication; ranks", "copies": "copy=overlap; copies",
@@ -32,7 +37,7 @@ MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it c
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
-OF_ALL = ("larger-batch", "cuda-graphs")
+OF_ALL = ("larger-batch", "cuda-graphs", "copy-less")  # they ask much of a program, and name no place
 
 
 @dataclass(frozen=True)
@@ -57,14 +62,10 @@ class Advice:
 
     @property
     def weight(self) -> float:
-        """What it saves as far as is known: half of it where it spares something else than what limits, and half where
-        it changes everything and names no place."""
-        return self.expected_ns / (1 if self.is_limit else 2) / (2 if self.code in OF_ALL else 1)
-
-    @property
-    def expected_ns(self) -> int:
-        """What it saves as far as is known: of a replay of the change, else the bound."""
-        return self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns
+        """What a replay of the change saves, else the bound: half of it where that is none, and half where it changes
+        everything and names no place."""
+        expected = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns
+        return expected / (1 if self.is_bound else 2) / (2 if self.code in OF_ALL else 1)
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -149,7 +150,9 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if factors is not None and not change:  # at the least the kernels go
         known = ideal_gain(results, identity, limit.captures[0], [], factors, with_launches=False)
     if known is not None and known < LEAST_RATIO:
-        return None
+        if change:
+            return None
+        known = None  # all that it saves are launches
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate,
                    bound_source="replay", is_bound=one.is_bound, replay_error_ratio=identity.error_ratio)  # fmt: skip

@@ -7,6 +7,7 @@ import pandas as pd
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
+from xsp_post.replay.graph import AT_ONCE_NS
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
@@ -14,7 +15,7 @@ from xsp_post.tables.analyses.places import with_line
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
-SHORT_KERNEL_NS, SHORT_OPERATOR_NS = 20_000, 100_000  # of a GPU; of a CPU, with what the profiler costs
+SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
 LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
@@ -27,7 +28,6 @@ _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
 _FOR_OTHERS = "poll|select|accept"  # calls that wait for a request or a message: nobody can move them
-_LONG_WAIT_NS = 10_000  # of an operation for another stream: less is the way from one to the other
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
 
@@ -97,7 +97,7 @@ def _launches(situation: Situation) -> list[Found]:
                 f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
         found += situation.found("batch-host-loop", known + in_loop, said, words={"count": format_count(round(reads))})
-    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else SHORT_OPERATOR_NS) and count >= LEAST_LAUNCHES
+    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS) and count >= LEAST_LAUNCHES
     has_batch = bool(situation.platforms & _WITH_BATCH) or limit.scope != OUTSIDE
     if is_short and has_batch and limit.busy_ns < 0.5 * limit.window_ns:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
@@ -177,7 +177,7 @@ def _host(situation: Situation) -> list[Found]:
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
     found = [replace(one, is_open=True) for one in found]
     queued, blocked, rests = waited("queued", "device_wait"), waited("os_call", "input_output"), waited("sleep")
-    queued = queued[queued["idle_ns"] >= _LONG_WAIT_NS * queued["piece_count"]]
+    queued = queued[queued["idle_ns"] >= AT_ONCE_NS * queued["piece_count"]]  # less is the way from one to the other
     is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
         "streams": queued, "load-once": waited("module_load"),

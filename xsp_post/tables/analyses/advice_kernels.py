@@ -204,7 +204,8 @@ def _copies(situation: Situation) -> list[Found]:
         said = f"{format_count(len(pieces))} copies to the device of {size} on average; the device waited "
         said += f"{format_ns(waited)} in copy calls."
         found += situation.found("copy-together", alone + waited, said, is_open=True)
-    if not alone + waited or copies.loc[~inside, "is_small"].mean() > 0.5:  # values that one side needs at once
+    values = time[~inside & copies["is_small"]].sum()
+    if not alone + waited or values > time[~inside].sum() / 2:  # values that one side needs at once
         return found
     shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
     said = f"Copies that no work hides take {format_ns(alone)}"

@@ -23,6 +23,8 @@ from xsp_post.tables.catalogue import has_work
 LEAST_KNOWN_RATIO = 0.5
 # Counted work names the nearer roof as the limit from this share of it on.
 LEAST_ROOF_RATIO = 0.5
+# A place or a remedy of less than this share of the time is left out: a replay is not more exact.
+LEAST_RATIO = 0.01
 LEAST_OPERATIONS = 20  # of devices: fewer say nothing of what a program does again and again
 
 KERNEL, COMMUNICATION, COPY, LAUNCH, SYNCHRONIZATION, HOST, PROFILER, UNKNOWN = (
