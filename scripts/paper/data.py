@@ -144,6 +144,7 @@ class Builder:
                 ("flop", kernel.flop, "flop_count_sp"),
                 ("dram_read_bytes", kernel.dram_read_bytes, "dram_read_bytes"),
                 ("dram_write_bytes", kernel.dram_write_bytes, "dram_write_bytes"),
+                ("dram_bytes", kernel.dram_read_bytes + kernel.dram_write_bytes, "dram_read_bytes + dram_write_bytes"),
                 ("occupancy_ratio", kernel.occupancy_ratio, "achieved_occupancy"),
             )
             if not np.isnan(value)

@@ -54,11 +54,11 @@ def tables(kernels, *, peaks=PEAKS, iterations=1, layers=(), **choices):
 
 
 def counters(flop, moved, **more):
-    return {"flop": flop, "dram_read_bytes": moved, "dram_write_bytes": 0.0, **more}
+    return {"flop": flop, "dram_read_bytes": moved, "dram_write_bytes": 0.0, "dram_bytes": moved, **more}
 
 
 def test_intensity_and_throughput():
-    found, codes = tables([(SECOND // 2, {"flop": 4e11, "dram_read_bytes": 1e10, "dram_write_bytes": 3e10})])
+    found, codes = tables([(SECOND // 2, {"flop": 4e11, "dram_bytes": 4e10})])
     row = found["a08"].iloc[0]
     assert row["arithmetic_intensity_flop_per_byte"] == 10 and row["arithmetic_throughput_flop_per_s"] == 8e11
     assert row["roof_ratio"] == pytest.approx(0.8) and codes == []
@@ -111,7 +111,7 @@ def test_how_far_is_far_away_can_be_chosen():
     assert tables(kernel, latency_bound_ratio=0.03)[0]["a08"]["bound"].tolist() == ["compute"]
 
 
-@pytest.mark.parametrize("missing", ["flop", "dram_read_bytes", "dram_write_bytes"])
+@pytest.mark.parametrize("missing", ["flop", "dram_bytes"])
 def test_a_missing_or_nan_counter_is_unknown_never_zero(missing):
     for kernel in (counters(4e11, 2e10), {**counters(4e11, 2e10), missing: np.nan}):
         if not np.isnan(kernel[missing]):
@@ -125,19 +125,6 @@ def test_total_dram_bytes_are_enough():
     row = tables([(SECOND, {"flop": 4e11, "dram_bytes": 8e10})])[0]["a08"].iloc[0]
     assert row["bound"] == "memory" and row["arithmetic_intensity_flop_per_byte"] == 5
     assert np.isnan(row["dram_read_bytes"])
-
-
-def test_parts_without_a_total_are_summed():
-    row = tables([(SECOND, {"flop_fp32": 1e11, "flop_fp16": 2e11, "dram_bytes": 1e9})])[0]["a08"].iloc[0]
-    assert row["total_flop"] == pytest.approx(3e11)
-
-
-def test_an_idle_tensor_pipe_is_no_total_of_zero():
-    """A real report of an SGEMM holds the tensor pipe's activity (none) and no other flop counter."""
-    row = tables([(SECOND, {"flop_tensor": 0.0, "dram_bytes": 1e9})])[0]["a08"].iloc[0]
-    assert np.isnan(row["total_flop"]) and row["bound"] == "unknown"
-    row = tables([(SECOND, {"flop_fp32": 0.0, "flop_tensor": 0.0, "dram_bytes": 5e10})])[0]["a08"].iloc[0]
-    assert row["total_flop"] == 0 and row["bound"] == "memory"
 
 
 def test_an_unknown_roof_is_unknown_and_said():

@@ -14,8 +14,7 @@ from xsp_post.base import output
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.output import atomic_output
-from xsp_post.model import schemas
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, frame_or_empty
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
 VIEWER_LIMIT_BYTES = 400_000_000
@@ -47,35 +46,6 @@ class Selection:
         return self.nodes[~self.nodes["span_kind"].isin(SYNTHETIC)]
 
 
-def read_table(results: Results, name: str, columns: Sequence[str]) -> pd.DataFrame:
-    """Some columns of a table. A table or column an older store lacks is there with the value for unknown."""
-    if name not in results.tables():
-        return pd.DataFrame({column: _blank(name, column, 0) for column in columns})
-    try:
-        return results.frame(name, columns)
-    except KeyError:
-        frame = results.frame(name)
-        missing = {c: _blank(name, c, len(frame)) for c in columns if c not in frame}
-        if "span_kind" in missing and "source_row_id" not in frame:
-            missing["span_kind"] = _guessed_kind(frame)
-        return frame.assign(**missing)[list(columns)]
-
-
-def _blank(table: str, column: str, count: int) -> np.ndarray:
-    dtype = next((c.dtype for c in schemas.TABLES[table].columns if c.name == column), "str")
-    value: object = {"str": "", "bool": False, "float64": np.nan}.get(dtype, -1)
-    return np.full(count, value, dtype=object if dtype == "str" else dtype)
-
-
-def _guessed_kind(nodes: pd.DataFrame) -> np.ndarray:
-    """Kinds of nodes where the store does not state them: roots and bracketed names are synthetic."""
-    name = nodes["name"].astype(str)
-    kind = np.where(nodes["level"].astype(str) == "LIBRARY", "library", "push_pop").astype(object)
-    kind[name.str.startswith("[").to_numpy() & (nodes["level"].astype(str) == "CAPTURE").to_numpy()] = "unattributed"
-    kind[nodes["parent_id"].to_numpy() < 0] = "root"
-    return kind
-
-
 def select(
     results: Results, *, capture_id: int | None = None, nodes: Sequence[str] = (), kernels: Sequence[str] = (),
     memory_operations: Sequence[str] = (), memory_timeline: Sequence[str] = (), limit: int | None = None,
@@ -85,15 +55,14 @@ def select(
     With ``limit`` only the first so many kernels in time stay, and the ranges and other device work that
     began before the last of them ended; a finding says so. Raises UsageError where the capture is not there.
     """
-    results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead
     columns = "capture_id level source_name gpu_name workload_name framework batch_size kernel_count clock_utc_ns"
-    captures = read_table(results, "captures", columns.split())
+    captures = results.frame("captures", columns.split())  # the store of a batch has none, and says what to use instead
     findings: list[Finding] = []
     chosen = _choose(captures, capture_id, findings)
     number = int(chosen["capture_id"])
 
     def part(name: str, columns: Sequence[str], needed: Sequence[str]) -> pd.DataFrame:
-        frame = read_table(results, name, list(dict.fromkeys((*needed, *columns))))
+        frame = frame_or_empty(results, name, list(dict.fromkeys((*needed, *columns))))
         mine = frame["capture_id"].to_numpy() == number
         return frame.reset_index(drop=True) if mine.all() else frame[mine].reset_index(drop=True)
 

@@ -16,7 +16,6 @@ import pandas as pd
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.counters import INTEGER_ONLY
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
 from xsp_post.tables.analyses.frames import FloatArray, IntArray, dense, lookup, occurrence, text_codes
@@ -260,20 +259,13 @@ def _counters(
     if "flop_tensor" in found:
         origin = _tensor_origin(found, sources["flop_tensor"])
         by_pipe |= _split_tensor(value["flop_tensor"], origin, name[at], names)
-    parts = np.array([value[metric] for metric in (*_FLOP_PIPES, "flop_tensor")])
-    # Without a total the parts are one, but never a zero made of what was not recorded: an idle tensor pipe
-    # says nothing about fp32.
-    counted = np.nansum(parts, axis=0)
-    is_total = np.isnan(value["flop"]) & (~np.isnan(value["flop_fp32"]) | (counted > 0))
-    total = np.where(is_total & ~_is_integer_work(sources, count), counted, value["flop"])
-    moved = value["dram_read_bytes"] + value["dram_write_bytes"]
-    moved = np.where(np.isnan(moved), value["dram_bytes"], moved)
-    covered = ~(np.isnan(total) | np.isnan(moved))
+    covered = ~(np.isnan(value["flop"]) | np.isnan(value["dram_bytes"]))
     work = Work(
-        case[at], latency, total, by_pipe, value["dram_read_bytes"], value["dram_write_bytes"], moved,
-        value["l2_bytes"], value["occupancy_ratio"], covered.astype(np.float64), _conditions(value, latency),
+        case[at], latency, value["flop"], by_pipe, value["dram_read_bytes"], value["dram_write_bytes"],
+        value["dram_bytes"], value["l2_bytes"], value["occupancy_ratio"], covered.astype(np.float64),
+        _conditions(value, latency),
     )  # fmt: skip
-    metric = "flop" if "flop" in sources else next((m for m in (*_FLOP_PIPES, "flop_tensor") if m in sources), None)
+    metric = next((one for one in ("flop", *_FLOP_PIPES, "flop_tensor") if one in sources), None)
     codes, texts = sources[metric] if metric else (np.full(count, -1), pd.Index([], dtype="object"))
     texts = texts.append(pd.Index([""])) if "" not in texts else texts
     blank = texts.get_indexer(pd.Index([""]))[0]
@@ -282,15 +274,6 @@ def _counters(
         pd.Categorical.from_codes(np.where(codes < 0, blank, codes), categories=texts),
         value["theoretical_occupancy_ratio"],
     )
-
-
-def _is_integer_work(sources: dict[str, tuple[IntArray, pd.Index]], count: int) -> npt.NDArray[np.bool_]:
-    """Kernels whose tensor work was integer: what they computed is not known, and is not zero flop."""
-    if "flop_tensor" not in sources:
-        return np.zeros(count, bool)
-    codes, texts = sources["flop_tensor"]
-    said = np.array([*(str(text).startswith(INTEGER_ONLY) for text in texts), False])
-    return said[codes]
 
 
 def _conditions(value: dict[str, FloatArray], latency: FloatArray) -> dict[str, FloatArray]:

@@ -34,6 +34,7 @@ _PIPE_TEXTS = (*PIPES, "")
 MEASURED_PEAKS = ("peak_fp32_flop_per_s", "peak_dram_bytes_per_s")
 CONDITIONS = ("compute_speed_ratio", "memory_speed_ratio", *MEASURED_PEAKS)
 BOUND_SOURCES = ("roofline", "speed of light")
+_AMOUNTS = ("latency_ns", "flop", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes")  # that add up
 LATENCY_BOUND_SPEED = 0.6  # Nsight Compute's rule "SOL bottleneck"
 
 
@@ -71,25 +72,16 @@ class Work:
         """The same for some of the rows."""
         if is_every(rows, len(self.case)):
             return self
-        return Work(
-            self.case[rows],
-            self.latency_ns[rows],
-            self.flop[rows],
-            {pipe: flop[rows] for pipe, flop in self.flop_by_pipe.items()},
-            self.dram_read_bytes[rows],
-            self.dram_write_bytes[rows],
-            self.dram_bytes[rows],
-            self.l2_bytes[rows],
-            self.occupancy_ratio[rows],
-            self.coverage_ratio[rows],
-            {name: values[rows] for name, values in self.conditions.items()},
+        by_pipe, conditions = (
+            {name: values[rows] for name, values in of.items()} for of in (self.flop_by_pipe, self.conditions)
         )
+        amounts = {name: getattr(self, name)[rows] for name in ("case", *_AMOUNTS, "occupancy_ratio", "coverage_ratio")}
+        return Work(**amounts, flop_by_pipe=by_pipe, conditions=conditions)
 
     def times(self, ratio: FloatArray) -> Work:
         """A part of each row: of its time, flop and bytes."""
-        amounts = ("latency_ns", "flop", "dram_read_bytes", "dram_write_bytes", "dram_bytes", "l2_bytes")
         by_pipe = {pipe: flop * ratio for pipe, flop in self.flop_by_pipe.items()}
-        return replace(self, flop_by_pipe=by_pipe, **{name: getattr(self, name) * ratio for name in amounts})
+        return replace(self, flop_by_pipe=by_pipe, **{name: getattr(self, name) * ratio for name in _AMOUNTS})
 
 
 def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[Work, Work]:
@@ -115,19 +107,13 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
         part, groups = work.take(which), group[which]
         weight = np.where(np.isnan(part.occupancy_ratio), 0.0, part.latency_ns)
         weighted = group_sum(groups, part.occupancy_ratio * weight, count)
+        amounts = {name: group_sum(groups, getattr(part, name), count) for name in _AMOUNTS}
         return Work(
-            case,
-            total_latency,
-            group_sum(groups, part.flop, count),
-            {pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
-            group_sum(groups, part.dram_read_bytes, count),
-            group_sum(groups, part.dram_write_bytes, count),
-            group_sum(groups, part.dram_bytes, count),
-            group_sum(groups, part.l2_bytes, count),
-            divide(weighted, np.bincount(groups, weights=weight, minlength=count)),
-            coverage,
-            {name: _weighted(groups, values, part.latency_ns, count) for name, values in part.conditions.items()},
-        )
+            case, **amounts | {"latency_ns": total_latency}, coverage_ratio=coverage,
+            flop_by_pipe={pipe: group_sum(groups, flop, count) for pipe, flop in part.flop_by_pipe.items()},
+            occupancy_ratio=divide(weighted, np.bincount(groups, weights=weight, minlength=count)),
+            conditions={name: _weighted(groups, of, part.latency_ns, count) for name, of in part.conditions.items()},
+        )  # fmt: skip
 
     everything = sums(np.arange(len(group)), latency)
     if covered.all():
