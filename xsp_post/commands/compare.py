@@ -151,13 +151,10 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
-    from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+    from xsp_post.model.schemas.units import format_change, format_count, format_ns, format_ratio_interval
 
     def amount(value: float, is_count: bool) -> str:
         return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)
-
-    def percent(value: float) -> str:
-        return "–" if value != value else f"{'+' if value > 0 else ''}{format_ratio_percent(value)}"
 
     rows = []
     low, high = (
@@ -177,7 +174,7 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
         cells |= {
             "base": amount(base, is_count),
             "other": amount(row[f"other{suffix}"], is_count),
-            "difference_ratio": percent(row["difference_ratio"]),
+            "difference_ratio": format_change(row["difference_ratio"]),
             "interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
             "change": row["change"],
         }

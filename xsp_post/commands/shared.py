@@ -217,20 +217,17 @@ def records(results: Results, name: str) -> list[dict[str, Any]]:
 
 def check_strict(results: Results, limit: float) -> None:
     """--strict: raises `ContradictionError` when a balance does not close or the limit is exceeded."""
-    balance = results.frame("balance")
-    for (capture_id, question), rows in balance.groupby(["capture_id", "question"], sort=False):
-        total = rows[rows["attribution"] == "total"].iloc[0]
-        parts = rows[rows["attribution"] != "total"]
-        if any(int(parts[column].sum()) != total[column] for column in ("operation_count", "device_ns")):
-            raise ContradictionError(
-                f"capture {capture_id}: the balance by {question} does not add up", code="tree-lost-kernels"
-            )
-        if question != "launch" or not total["device_ns"]:
-            continue
-        lost = parts[parts["attribution"].isin(["none", "no_launch"])]
-        share = float(lost["device_ns"].sum() / total["device_ns"])
-        if share > limit:
-            raise ContradictionError(
-                f"capture {capture_id}: {share:.1%} of the device time lies outside every range (limit {limit:.1%})",
-                code="unattributed-too-much",
-            )
+    from xsp_post.reports.trust import balances
+
+    for capture_id in results.frame("captures", ["capture_id"])["capture_id"].tolist():
+        for one in balances(results, capture_id):
+            if not one.closes:
+                raise ContradictionError(
+                    f"capture {capture_id}: the balance by {one.question} does not add up", code="tree-lost-kernels"
+                )
+            if one.question == "launch" and one.lost_ratio > limit:
+                raise ContradictionError(
+                    f"capture {capture_id}: {one.lost_ratio:.1%} of the device time lies outside every range "
+                    f"(limit {limit:.1%})",
+                    code="unattributed-too-much",
+                )

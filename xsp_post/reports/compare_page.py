@@ -3,7 +3,7 @@
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_change, format_count, format_ns
 from xsp_post.reports.cases import Case
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.frames import Frame
@@ -32,11 +32,10 @@ def _facts(results: Results) -> list[Fact]:
     facts = _window_facts(results) if models.empty else []
     for row in models.head(8).to_dict("records"):
         amount = format_count if row["unit"] == "1" else format_ns
-        sign = "+" if row["difference_ratio"] > 0 else ""
         facts.append(
             Fact(
                 f"{str(row['quantity']).replace('_', ' ')} per iteration",
-                f"{sign}{format_ratio_percent(row['difference_ratio'])}",
+                format_change(row["difference_ratio"]),
                 f"{amount(row['base_value'])} → {amount(row['other_value'])}: {row['change']}",
             )
         )
@@ -53,16 +52,12 @@ def _window_facts(results: Results) -> list[Fact]:
     for row in totals[totals["quantity"].isin(_WINDOW_FACTS)].to_dict("records"):
         amount = _count if row["unit"] == "1" else format_ns
         sides = f"{amount(row['base'])} → {amount(row['other'])}, as recorded"
-        facts.append(Fact(QUANTITIES[row["quantity"]], _signed(row["ratio"]), sides))
+        facts.append(Fact(QUANTITIES[row["quantity"]], format_change(row["ratio"]), sides))
     return facts
 
 
 def _count(value: float) -> str:
     return format_count(round(value))
-
-
-def _signed(ratio: float) -> str:
-    return "–" if ratio != ratio else f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
 
 
 def _totals_lead(results: Results, case: Case | None) -> list[str]:

@@ -4,7 +4,7 @@ import pandas as pd
 
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_bytes, format_change, format_count, format_ns
 
 QUANTITIES = {
     "window": "time of the devices", "busy": "busy", "idle": "idle", "kernel_count": "kernels",
@@ -68,8 +68,7 @@ def _kernels(comparison: Results, top: int) -> list[str]:
 
 def _row(what: str, base: float, other: float, ratio: float, unit: str = "ns") -> str:
     cells = ["–" if value != value else amount(value, unit) for value in (base, other)]
-    change = "–" if pd.isna(ratio) else f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
-    return f"| {what} | {cells[0]} | {cells[1]} | {change} |"
+    return f"| {what} | {cells[0]} | {cells[1]} | {format_change(ratio)} |"
 
 
 def amount(value: float, unit: str) -> str:

@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE
 from xsp_post.base.text_safety import shown
-from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.schemas.units import format_change, format_ns, format_ratio_interval
 from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, table_of
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -69,7 +69,7 @@ def _change(rows: pd.DataFrame) -> list[str]:
     if row["before_ns"] > 0:
         low, high = (row[f"ci_{end}_difference_ns"] / row["before_ns"] for end in ("low", "high"))
         interval = format_ratio_interval(low, high)
-        ratio = f" ({_signed(row['difference_ratio'])}; 95 % interval {interval})"
+        ratio = f" ({format_change(row['difference_ratio'])}; 95 % interval {interval})"
     lines = [f"{named} {word} by {format_ns(abs(row['difference_ns']))}{ratio}, {where}"]
     for level, word in _PARTS.items():
         parts = rows[(rows["level"] == level) & (rows["difference_ns"] != 0)]
@@ -85,10 +85,6 @@ def _change(rows: pd.DataFrame) -> list[str]:
 
 def _amount(value: float) -> str:
     return f"{'+' if value > 0 else '−' if value < 0 else ''}{format_ns(abs(value))}"
-
-
-def _signed(ratio: float) -> str:
-    return f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
 
 
 def _nothing(count: int) -> str:

@@ -106,7 +106,7 @@ def _balance(balance: Balance) -> Bar:
 
     parts = [
         _part(f"{way(balance.question, one)}: {amount(count, time)}", time, total, f"--{WAYS.get(one, 'base')}")
-        for one, count, time in balance.parts
+        for one, count, time in balance.ways
     ]
     said = "adds up to" if balance.closes else "DOES NOT ADD UP to"
     every = format_operations(balance.kernel_count, balance.copy_count, balance.graph_count)

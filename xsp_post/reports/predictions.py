@@ -11,7 +11,7 @@ from rich.text import Text
 
 from xsp_post.base.text_safety import shell_command, shown
 from xsp_post.model.results import Results, frame_or_empty, records
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_change, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
 from xsp_post.reports.terminal_text import say
@@ -36,10 +36,9 @@ def print_prediction(console: Console, prediction: Prediction, part: str = "") -
         table.add_column(head, justify="left" if not head else "right")
     for name, amount in (("latency", prediction.latency), ("period", prediction.period)):
         if amount is not None:
-            sign = "+" if amount.change_ratio > 0 else ""
             table.add_row(
                 name, format_ns(amount.measured_ns), format_ns(amount.predicted_ns),
-                sign + format_ratio_percent(amount.change_ratio),
+                format_change(amount.change_ratio),
                 f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}",
             )  # fmt: skip
     console.print(table)

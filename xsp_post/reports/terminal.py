@@ -32,6 +32,7 @@ from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.text import cut_alike, make_distinct, short_kernel, visible
 from xsp_post.reports.tree_rows import tree_rows
+from xsp_post.reports.trust import balances
 from xsp_post.reports.verdict import verdict_line
 from xsp_post.reports.why import late_rank_line, print_first, why
 from xsp_post.tables.analyses.ranks import rank_sentence
@@ -159,53 +160,44 @@ def gpu_lines(results: Results, capture_id: int) -> Text | None:
 
 def balance_line(results: Results, capture_id: int) -> Text:
     """Every way of attribution with its device operations and their time, adding up to the capture's total."""
-    frame = results.frame("balance")
-    frame = frame[frame["capture_id"] == capture_id]
-    amounts = [str(c) for c in frame.columns if str(c).endswith(("_count", "_ns"))]
-    text = Text("Balance", style="bold")
-    for question, label in QUESTIONS.items():
-        rows = frame[frame["question"] == question]
-        total = rows[rows["attribution"] == "total"].iloc[0]
-        parts = rows[rows["attribution"] != "total"]
+    text, count = Text("Balance", style="bold"), 0
+    for one in balances(results, capture_id):
         listed = " + ".join(
-            f"{way(question, r['attribution'])}: {format_count(r['operation_count'])} ({format_ns(r['device_ns'])})"
-            for r in parts.to_dict("records")
-            if r["operation_count"] or r["attribution"] == "none"
+            f"{way(one.question, name)}: {format_count(number)} ({format_ns(time)})"
+            for name, number, time in one.parts
+            if number or name == "none"
         )
-        operations = format_operations(total["kernel_count"], total["copy_count"], total["graph_count"])
+        operations = format_operations(one.kernel_count, one.copy_count, one.graph_count)
         operations = operations.replace("kernel", device_of(results).work[:-1])
-        closes = all(int(parts[c].sum()) == total[c] for c in amounts)
-        text.append(f"\n  {label} {listed} = {operations} ({format_ns(total['device_ns'])})", style="default")
-        text.append("  adds up" if closes else "  DOES NOT ADD UP", style="green" if closes else "bold red")
-        if question == "layer" and total["self_operation_count"]:
-            own = f"{format_count(total['self_operation_count'])} ({format_ns(total['self_device_ns'])})"
+        text.append(
+            f"\n  {QUESTIONS[one.question]} {listed} = {operations} ({format_ns(one.device_ns)})", style="default"
+        )
+        said, style = ("adds up", "green") if one.closes else ("DOES NOT ADD UP", "bold red")
+        text.append(f"  {said}", style=style)
+        if one.question == "layer" and one.self_operation_count:
+            own = f"{format_count(one.self_operation_count)} ({format_ns(one.self_device_ns)})"
             text.append(f"\n    of these in no layer, but in their model ([self]): {own}", style="default")
+        count = one.operation_count
     captures = results.frame("captures")
     in_file = captures.loc[captures["capture_id"] == capture_id, "file_operation_count"]
     if len(in_file) and int(in_file.iloc[0]) >= 0:
-        number = format_count(total["operation_count"])
-        text.append(f"\n  {format_count(int(in_file.iloc[0]))} in the file, {number} in the tree", style="default")
+        said = f"{format_count(int(in_file.iloc[0]))} in the file, {format_count(count)} in the tree"
+        text.append(f"\n  {said}", style="default")
     return text
 
 
 def balance_short(results: Results, capture_id: int) -> str:
     """How much device time is in ranges and in layers, and whether every way of attribution adds up; "" of none."""
-    frame = results.frame("balance")
-    frame = frame[frame["capture_id"] == capture_id]
-    shares, closes = {}, True
-    for question in QUESTIONS:
-        rows = frame[frame["question"] == question]
-        total, parts = rows[rows["attribution"] == "total"].iloc[0], rows[rows["attribution"] != "total"]
-        lost = parts.loc[parts["attribution"].isin(["none", "no_launch"]), "device_ns"].sum()
-        shares[question] = format_ratio_percent(1 - lost / max(total["device_ns"], 1))
-        closes &= all(int(parts[c].sum()) == total[c] for c in ("operation_count", "device_ns"))
-    if closes and not total["operation_count"]:
+    found = balances(results, capture_id)
+    closes, total = all(one.closes for one in found), found[-1]
+    if closes and not total.operation_count:
         return ""
     key = "tree.adds-up" if closes else "tree.adds-not-up"
     rows = results.found()
     rows = rows[rows["code"].eq("compiled-modules-unknown") & rows["capture_id"].eq(capture_id)]
     unnamed = "".join(sentence("tree.unnamed", what=what) for what in rows["example"].astype(str))
-    return sentence(key, **shares, time=format_ns(total["device_ns"])) + unnamed
+    shares = {one.question: format_ratio_percent(1 - one.lost_ratio) for one in found}
+    return sentence(key, **shares, time=format_ns(total.device_ns)) + unnamed
 
 
 def findings_line(results: Results) -> str:

@@ -10,6 +10,7 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_LEVEL_WORDS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.words import QUESTIONS
 from xsp_post.reports import cases
 from xsp_post.reports.facts import spread
 from xsp_post.reports.text import visible
@@ -19,10 +20,15 @@ _UNKNOWN_OVERHEAD = "included, not measured: xsp-post run --levels M,ML,MLG meas
 _COLUMNS = ["quantity", "level", "n", "spread", "overhead"]
 
 
+_PARTS = ["operation_count", "device_ns", "kernel_count", "copy_count", "graph_count"]
+_OWN = ["self_operation_count", "self_device_ns"]
+_LOST = ("none", "no_launch")  # ways of attribution: nothing around the launch is known
+
+
 @dataclass(frozen=True)
 class Balance:
-    """Device operations and their time by way of attribution, over all captures; ``closes``: in each of them the
-    parts add up; ``self_…``: of these in no layer, [self] of a model or module."""
+    """Device operations and their time by way of attribution, over all captures or of one; ``closes``: in each of them
+    the parts add up; ``self_…``: of these in no layer, [self] of a model or module."""
 
     question: str
     parts: tuple[tuple[str, int, int], ...]  # attribution, operation_count, device_ns
@@ -36,36 +42,36 @@ class Balance:
     self_operation_count: int
     self_device_ns: int
 
+    @property
+    def ways(self) -> list[tuple[str, int, int]]:
+        """The parts that there are, heaviest first."""
+        return sorted((part for part in self.parts if part[1]), key=lambda part: -part[2])
 
-def balances(results: Results) -> list[Balance]:
-    """The balance of each question (launch, layer), heaviest way first; none where no capture has device work."""
+    @property
+    def lost_ratio(self) -> float:
+        """The share of the device time of which nothing is known."""
+        return sum(time for way, _, time in self.parts if way in _LOST) / max(self.device_ns, 1)
+
+
+def balances(results: Results, capture_id: int | None = None) -> list[Balance]:
+    """The balance of each question (launch, layer): of one capture, or of all with device work."""
     frame = frame_or_empty(results, "balance").astype({"question": str, "attribution": str})
-    amounts = ["operation_count", "device_ns", "kernel_count", "kernel_ns", "copy_count", "copy_ns", "graph_count",
-               "graph_ns"]  # fmt: skip
-    said = ["operation_count", "device_ns", "kernel_count", "copy_count", "graph_count", "self_operation_count",
-            "self_device_ns"]  # fmt: skip
+    frame = frame if capture_id is None else frame[frame["capture_id"] == capture_id]
+    amounts = [*_PARTS, "kernel_ns", "copy_ns", "graph_ns"]
     found = []
-    for question in ("launch", "layer"):
+    for question in QUESTIONS:
         rows = frame[frame["question"].eq(question)]
         is_total = rows["attribution"].eq("total")
-        every = rows[is_total & rows["operation_count"].gt(0)].set_index("capture_id")
-        totals = every[amounts]
+        totals = rows[is_total & (rows["operation_count"].gt(0) | (capture_id is not None))].set_index("capture_id")
         if totals.empty:
             continue
         parts = rows[~is_total & rows["capture_id"].isin(totals.index)]
         sums = parts.groupby("capture_id")[amounts].sum().reindex(totals.index, fill_value=0)
-        ways = parts.groupby("attribution", sort=False)[["operation_count", "device_ns"]].sum()
-        ways = ways[ways["operation_count"].gt(0)].sort_values("device_ns", ascending=False)
+        ways = parts.groupby("attribution", sort=False)[_PARTS[:2]].sum()
+        counts = {column: int(totals[column].sum()) for column in (*_PARTS, *_OWN)}
         shown = tuple((str(way), int(count), int(time)) for way, count, time in ways.itertuples())
-        found.append(
-            Balance(
-                question,
-                shown,
-                capture_count=len(totals),
-                closes=bool(sums.eq(totals).all(axis=None)),
-                **{column: int(every[column].sum()) for column in said},
-            )
-        )
+        closes = bool(sums.eq(totals[amounts]).all(axis=None))
+        found.append(Balance(question, shown, capture_count=len(totals), closes=closes, **counts))
     return found
 
 
@@ -77,7 +83,7 @@ def balance_data(balance: Balance) -> dict[str, Any]:
         "operation_count": balance.operation_count,
         "device_ns": balance.device_ns,
         "closes": balance.closes,
-        "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in balance.parts],
+        "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in balance.ways],
     }
 
 

@@ -116,6 +116,11 @@ def format_ratio_percent(value: Any, decimals: int = 1) -> str:
     return text[1:] if text.startswith("-") and float(text[1:-2]) == 0 else text  # never "-0.0 %"
 
 
+def format_change(ratio: float) -> str:
+    """A relative difference with its sign: 0.05 → "+5.0 %"."""
+    return f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
+
+
 def format_ratio_interval(low: float, high: float) -> str:
     """An interval of relative differences, ``−3.0 % … +5.0 %``. Below −100 % a time would be negative: an interval
     that reaches from there to beyond zero is noise, and its ends tell nothing."""
