@@ -122,7 +122,7 @@ def contributed(analysis: Results, job: Job) -> Outcome:
 
     frames = fleet.contribution(analysis, 0, job.name, job.workload, job.batch_size)
     frames |= ranks.rank_contribution(analysis, job.name, job.rank)
-    frames[history.CONTRIBUTED] = history.history_contribution(analysis, job.name)
+    frames[history.CONTRIBUTED] = history.history_contribution(analysis, job.name, frames["fleet_families"])
     row = _named(job) | _ranked(frames) | fleet.summary_row(analysis)
     row |= {
         "status": DONE,

@@ -13,7 +13,6 @@ import pandas as pd
 
 from xsp_post.arrays.changes import DRIFT, Change, changes, drift_sizes, sizes
 from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
-from xsp_post.tables.analyses.fleet import contribution
 from xsp_post.tables.analyses.limits import find_limit, group_times
 
 CONTRIBUTED = "history_values"
@@ -30,19 +29,19 @@ _LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 
 
-def history_contribution(results: Results, capture_name: str) -> pd.DataFrame:
-    """What one capture adds (schemas: history_values): no rows where it has no model execution with a latency."""
+def history_contribution(results: Results, capture_name: str, families: pd.DataFrame) -> pd.DataFrame:
+    """What one capture adds (schemas: history_values): no rows where it has no model execution with a latency.
+    ``families``: its rows of fleet_families."""
     model = results.frame("a01")[["case_index", *_WORKLOAD, "latency_ns"]]
     model = model[model["latency_ns"].notna()]
     kernels = results.frame("a15")[["case_index", "kernel_latency_ns", "busy_ns"]]
-    named = contribution(results)["fleet_families"]
     layers = results.frame("a02")
     parts = [
         _rows(model, MODEL, LATENCY, "latency_ns"),
         _rows(kernels, MODEL, "kernel_latency", "kernel_latency_ns"),
         _rows(kernels, MODEL, "gpu_busy", "busy_ns"),
         _rows(layers.assign(subject=layers["layer_path"].astype(object)), LAYER, None, "latency_ns"),
-        _rows(named.assign(subject=named["family"]), KERNEL, None, "latency_ns"),
+        _rows(families.assign(subject=families["family"]), KERNEL, None, "latency_ns"),
         _causes(results, model),
     ]
     values = pd.concat(parts, ignore_index=True).groupby(["case_index", "level", "subject"], sort=False).sum()
