@@ -44,10 +44,13 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out four fifths: of all tests, or of those with the mark `sampled` where there are many."""
-    sampled = [] if config.option.all else [item for item in items if item.get_closest_marker("sampled")]
-    chosen, seed = (items, "") if config.option.fifth else (sampled if len(sampled) > 10 else [], os.environ[SEED])
-    left_out = {item for item in chosen if zlib.crc32(f"{seed}{item.nodeid}".encode()) % 5}
+    """Leave out four fifths: of all tests, or of those with the mark `sampled` where there are many. The mark may say
+    another part than a fifth: `sampled(10)`."""
+    marks = {} if config.option.all else {item: item.get_closest_marker("sampled") for item in items}
+    sampled = {item: mark.args[0] if mark.args else 5 for item, mark in marks.items() if mark}
+    chosen = dict.fromkeys(items, 5) if config.option.fifth else sampled if len(sampled) > 10 else {}
+    seed = "" if config.option.fifth else os.environ[SEED]
+    left_out = {item for item, part in chosen.items() if zlib.crc32(f"{seed}{item.nodeid}".encode()) % part}
     if left_out:
         config.hook.pytest_deselected(items=[item for item in items if item in left_out])
         items[:] = [item for item in items if item not in left_out]

@@ -123,8 +123,9 @@ def _inside(folder: Path) -> Iterable[None]:
 
 @contextlib.contextmanager
 def _made_once() -> Iterator[None]:
-    """One store and one report for all commands of a case: else each command reads the tables, and the page and the
-    JSON of `report` each make the same document."""
+    """One store, one graph of its tables and one report for all commands of a case: else each command reads the
+    tables and makes their values, and the page and the JSON of `report` each make the same document."""
+    from xsp_post import pipeline
     from xsp_post.reports import html, json_form
     from xsp_post.store import store
 
@@ -136,8 +137,17 @@ def _made_once() -> Iterator[None]:
             return frames[key].copy(deep=False)
 
     frames: dict[Any, Any] = {}
+    graphs: dict[Any, Any] = {}
     documents: dict[Any, Any] = {}
-    build = html.build
+    build, results_of = html.build, pipeline.results_of
+
+    def results(paths: list[Path], options: Any = pipeline.DEFAULTS, reading: Any = None) -> Any:
+        if reading is not None or pipeline.store_of(paths) is None:
+            return results_of(paths, options, reading)
+        key = tuple(paths), repr(options)
+        if key not in graphs:
+            graphs[key] = results_of(paths, options)
+        return graphs[key]
 
     def built(results: Any, *, case: int | None = None, only: Sequence[str] = ()) -> Any:
         key = results, case, tuple(only)
@@ -146,6 +156,7 @@ def _made_once() -> Iterator[None]:
         return documents[key]
 
     with (
+        mock.patch.object(pipeline, "results_of", results),
         mock.patch.object(store, "open_store", functools.cache(KeptStore)),
         mock.patch.object(html, "build", built),
         mock.patch.object(json_form, "build", built),

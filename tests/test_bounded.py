@@ -11,6 +11,7 @@ import itertools
 import pickle
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas as pd
@@ -60,11 +61,11 @@ for line in sys.stdin:
 """
 
 
-@pytest.fixture(scope="module")
-def bounded(tmp_path_factory):
+@contextmanager
+def _bounded(folder):
     """A source → its tables (or what is said against it), from a process with arrays in files; how many did, how often
     they left memory."""
-    folder, numbers = tmp_path_factory.mktemp("bounded"), itertools.count()
+    numbers = itertools.count()
     with subprocess.Popen(
         [sys.executable, "-c", _BOUNDED], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
     ) as process:
@@ -82,6 +83,13 @@ def bounded(tmp_path_factory):
         process.stdin.close()
 
 
+@pytest.fixture(scope="module")
+def bounded(tmp_path_factory):
+    """One process for all sources of which nothing is asked but their tables."""
+    with _bounded(tmp_path_factory.mktemp("bounded")) as tables:
+        yield tables
+
+
 def _assert_same(frames, in_memory):
     if not isinstance(in_memory, dict):
         assert frames == in_memory
@@ -95,7 +103,7 @@ def _frames(analysis):
     return {name: analysis.frame(name) for name in analysis.tables()}
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("path", CAPTURES, ids=lambda path: path.name)
 def test_a_capture(path, bounded):
     try:
@@ -107,17 +115,19 @@ def test_a_capture(path, bounded):
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("shape", [*SHAPES, "layers"])
-def test_a_shape(shape, bounded, tmp_path):
+def test_a_shape(shape, tmp_path):
+    """Each in a process of its own: what was freed before has room for arrays, which then lie in no file."""
     path = tmp_path / "a.sqlite"
     assert write_shape(path, shape, 30_000) if shape in SHAPES else write_big_export(path, 4_000, processes=2)
     in_memory = _frames(analyze([path]))
     assert len(in_memory["nodes"]) + len(in_memory["kernels"]) > 1_000
-    frames, mapped, released = bounded(path)
+    with _bounded(tmp_path) as tables:
+        frames, mapped, released = tables(path)
     assert mapped and released  # how many depends on the version of NumPy and pandas
     _assert_same(frames, in_memory)
 
 
-@pytest.mark.sampled
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("kind", ["simulated", "planted"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_program(kind, seed, bounded, tmp_path):

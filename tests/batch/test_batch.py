@@ -170,24 +170,24 @@ def test_one_row_each_with_failures_as_rows(tmp_path):
 
 
 def test_second_call_does_nothing_and_a_change_redoes_one(tmp_path):
-    paths = [write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k + 1) for k in range(3)]
+    paths = [write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k + 1) for k in range(2)]
     out = tmp_path / "out"
-    assert batch(tmp_path / "in", out).done_count == 3
+    assert batch(tmp_path / "in", out).done_count == 2
     before = {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()}
     again = batch(tmp_path / "in", out)
-    assert (again.done_count, again.current_count, again.is_fleet_current) == (0, 3, True)
+    assert (again.done_count, again.current_count, again.is_fleet_current) == (0, 2, True)
     assert {p: p.stat().st_mtime_ns for p in out.rglob("*") if p.is_file()} == before
     os.utime(paths[0])  # touched, the same content: read again, not done again
     assert batch(tmp_path / "in", out).done_count == 0
     paths[1].unlink()
     write_capture(paths[1], kernels=9)
     assert batch(tmp_path / "in", out).done_count == 1
-    assert fleet_of(out)["kernel_count"].tolist() == [1, 9, 3]
-    assert batch(tmp_path / "in", out, options=Options(infer=False)).done_count == 3  # other options
-    paths[2].unlink()
+    assert fleet_of(out)["kernel_count"].tolist() == [1, 9]
+    assert batch(tmp_path / "in", out, options=Options(infer=False)).done_count == 2  # other options
+    paths[1].unlink()
     result = batch(tmp_path / "in", out, options=Options(infer=False))
     assert (result.done_count, result.is_fleet_current) == (0, False)
-    assert fleet_of(out)["capture_name"].tolist() == ["c0", "c1"]
+    assert fleet_of(out)["capture_name"].tolist() == ["c0"]
 
 
 def test_lost_store_and_damaged_record_are_made_again(tmp_path):
@@ -250,10 +250,10 @@ def test_folder_of_something_else_is_left_alone(tmp_path):
 
 
 def test_rows_are_the_same_with_any_number_of_workers(tmp_path):
-    for k in range(5):
+    for k in range(3):
         write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=k + 1, name=f"kernel_{k}")
     tables = []
-    for workers in (1, 3):
+    for workers in (1, 2):
         batch(tmp_path / "in", tmp_path / f"out{workers}", workers=workers)
         store = open_store(tmp_path / f"out{workers}" / "fleet.xsp.sqlite")
         tables.append({name: store.frame(name) for name in store.tables()})
@@ -386,7 +386,7 @@ def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     finished = len(list((out / "records").glob("[!.]*.json")))
     assert 2 <= finished < 30 and not (out / "fleet.xsp.sqlite").exists()
     recorded = "".join(path.read_text() for path in (out / "records").glob("[!.]*.json"))
-    for path in sorted(path for path in (tmp_path / "in").iterdir() if path.name not in recorded)[3:]:
+    for path in sorted(path for path in (tmp_path / "in").iterdir() if path.name not in recorded)[1:]:
         path.unlink()
     left = len(list((tmp_path / "in").iterdir()))
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
@@ -409,7 +409,7 @@ def cluster():
 
 
 def test_cluster_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, cluster):
-    for k in range(5):
+    for k in range(3):
         write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=20 + k)
     batch(tmp_path / "in", tmp_path / "here")
     killed = []
@@ -421,7 +421,7 @@ def test_cluster_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, clus
             os.kill(worker.pid, signal.SIGKILL)
 
     result = batch(tmp_path / "in", tmp_path / "there", scheduler=cluster.scheduler_address, progress=kill_one)
-    assert killed and result.done_count == 5 and not result.failed
+    assert killed and result.done_count == 3 and not result.failed
     here, there = (fleet_of(tmp_path / name) for name in ("here", "there"))
     pd.testing.assert_frame_equal(here, there)
 
@@ -470,11 +470,11 @@ def test_command_ends_4_only_when_nothing_could_be_read(tmp_path):
 
 
 def drawn(captures, folder, config):
-    """A fifth of the real captures, drawn by the seed of the run (`--all`: each of them), and all other files."""
+    """A ninth of the real captures, drawn by the seed of the run (`--all`: each of them), and all other files."""
     is_recording = {".sqlite", ".gz", ".ncu-rep", ".nsys-rep"}
     files = [file for file in sorted(captures.rglob("*")) if file.is_file()]
     large = [file for file in files if is_recording & set(file.suffixes) and file.parent.name != "other"]
-    left_out = set() if config.option.all else set(large) - set(large[int(os.environ[SEED]) % 5 :: 5])
+    left_out = set() if config.option.all else set(large) - set(large[int(os.environ[SEED]) % 9 :: 9])
     for file in files:
         if file not in left_out:
             to = folder / file.relative_to(captures)
@@ -494,7 +494,7 @@ def test_real_captures_one_row_each(tmp_path, captures, pytestconfig):
     fleet = fleet_of(out)
     nsys = fleet[fleet["source_name"].str.startswith("nsys/")]
     expected = {p.stem: json.loads(p.read_text()) for p in (captures / "expected").glob("*.json")}
-    assert len(nsys) == len(list((read / "nsys").glob("*.sqlite"))) >= 3 and (nsys["status"] == "done").all()
+    assert len(nsys) == len(list((read / "nsys").glob("*.sqlite"))) >= 2 and (nsys["status"] == "done").all()
     for row in nsys.itertuples():
         assert row.kernel_count == expected[Path(row.source_name).stem]["kernels"], row.source_name
     other = fleet[fleet["source_name"].str.startswith("other/")].set_index("source_name")["code"]

@@ -16,26 +16,26 @@ from xsp_post.tables.analyses.ranks import rank_contribution, rank_tables
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory):
-    """Eight traces whose names hold host, process and time, but no rank; and the job."""
+    """Four traces whose names hold host, process and time, but no rank; and the job."""
     folder = tmp_path_factory.mktemp("job") / "traces"
     folder.mkdir()
-    made = simulate(5, 8, cause="input")
-    for rank in range(8):
+    made = simulate(5, 4, cause="input")
+    for rank in range(4):
         write(made, folder, rank)
     return folder, made
 
 
-@pytest.mark.parametrize("many", [64, 8])
+@pytest.mark.parametrize("many", [64, 4])
 def test_ranks_without_a_rank_in_their_names_are_one_job(job, many, tmp_path, monkeypatch):
     folder, made = job
     monkeypatch.setattr(jobs, "MANY", many)
     result = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
     ranks = open_store(tmp_path / "out" / "fleet.xsp.sqlite").frame("ranks")
-    assert ranks["rank"].tolist() == list(range(8)) and set(ranks["job_name"]) == {"job"}
+    assert ranks["rank"].tolist() == list(range(4)) and set(ranks["job_name"]) == {"job"}
     late = ranks[ranks["is_straggler"].astype(bool)]
     assert list(zip(late["rank"], late["late_cause"])) == [(made.late_rank, WORDS["input"])]
     assert late["lateness_ns"].iloc[0] == pytest.approx(made.late_ns * 5 / 6, rel=0.05)  # the first step's is not seen
-    assert [bool(row["store_name"]) for row in result.rows] == [many > 8] * 8
+    assert [bool(row["store_name"]) for row in result.rows] == [many > 4] * 4
     assert f"other ranks wait for rank {made.late_rank}" in result.said[0]
     again = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
     assert (again.done_count, again.said) == (0, result.said)
