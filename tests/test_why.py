@@ -15,7 +15,7 @@ from xsp_post.cli import app
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
-from xsp_post.reports.verdict import coverage_note, details_of
+from xsp_post.reports.verdict import coverage_note, details_of, main_limit
 from xsp_post.reports.why import evidence_of, why
 from xsp_post.tables.analyses.advice import advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
@@ -305,3 +305,16 @@ def test_nothing_is_said_of_waiting_where_kernels_are_missing(tmp_path):
     said = why(analyze([builder.write(tmp_path / "report.sqlite")]))
     assert said.limit.kind == "unknown" and not said.advice and not said.causes
     assert not said.latency and not said.critical_path
+
+
+@pytest.mark.parametrize(("waiting", "is_said"), [(10, True), (9, False)])
+def test_kernels_that_only_wait_are_named_as_no_work(waiting, is_said, tmp_path):
+    """A quarter of the device time and more."""
+    export = ExportBuilder().process(100).thread(100).gpu()
+    for number in range(40):
+        name = "void at::cuda::spin_kernel(long)" if number < waiting else "gemm"
+        at = number * 20_000
+        export.kernel(name, launch=(at, at + 4_000), run=(at + 5_000, at + 15_000))
+    results = analyze([export.write(tmp_path / "report.sqlite")])
+    said = coverage_note(results, main_limit(results))
+    assert ("25.0 % of the device time are kernels that only wait (spin_kernel)" in said) == is_said

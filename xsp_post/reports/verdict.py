@@ -14,17 +14,18 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
+from xsp_post.names.families import is_of_family
 from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
 from xsp_post.reports import cases
 from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
-from xsp_post.reports.text import called, shorten
+from xsp_post.reports.text import called, short_kernel, shorten
 from xsp_post.reports.where import places, where_text
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import CauseRow, Limit, counted_work_of, find_limit, lead_in, lead_out
 
 # A lead-in shorter than this share of the window is not worth a sentence.
 _LEAD_IN_RATIO = 0.1
-# More busy time than this outside every execution changes what an owner has to do.
+# More device time than this outside every execution, or that only waits, changes what an owner has to do.
 _OUTSIDE_RATIO = 0.25
 # Less device time than this without a launch changes nothing that is said.
 _NO_LAUNCH_RATIO = 0.05
@@ -75,7 +76,18 @@ def coverage_note(results: Results, limit: Limit) -> str:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
     busy = _busy(limit) if limit.kind == limits.BALANCED else ""  # no resource alone says how much there was to do
-    return " ".join(filter(None, [busy, *said, _in_turn(limit), _profiled(results, limit)]))
+    return " ".join(filter(None, [busy, _waiting(results, limit), *said, _in_turn(limit), _profiled(results, limit)]))
+
+
+def _waiting(results: Results, limit: Limit) -> str:
+    """How much of the device time is kernels that only wait, where that is much: it is no work."""
+    work = frame_or_empty(results, "operations", ["capture_id", "name", "device_ns"])
+    times = work[work["capture_id"].isin(limit.captures)].groupby("name", observed=True)["device_ns"].sum()
+    waits = times[is_of_family(pd.Series(times.index), "waiting")]
+    if not waits.sum() >= _OUTSIDE_RATIO * times.sum() > 0:
+        return ""
+    share = format_ratio_percent(waits.sum() / times.sum())
+    return sentence("note.waiting", share=share, name=short_kernel(str(waits.idxmax())))
 
 
 def _in_turn(limit: Limit) -> str:

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, replace
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
@@ -34,6 +35,8 @@ _IDEAL = {
     "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
 }  # fmt: skip
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
+# To wait less comes before to hide the waiting; what has a kernel of its own before what a compiler makes.
+_PARTS_OF = {"overlap-collectives": ("late-rank",), "fuse-elementwise": ("fuse-attention", "fused-optimiser")}
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
@@ -62,10 +65,10 @@ class Advice:
 
     @property
     def weight(self) -> float:
-        """What a replay of the change saves, else the bound: half of it where that is none, and half where it changes
+        """What a replay of the change saves, else the bound, or half of a time that is no bound; half where it changes
         everything and names no place."""
-        expected = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns
-        return expected / (1 if self.is_bound else 2) / (2 if self.code in OF_ALL else 1)
+        known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
+        return known / 2 if self.code in OF_ALL else known
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -96,12 +99,22 @@ def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said.sort(key=lambda one: (one.resource == "none", -one.weight))
+        said.sort(key=lambda one: -one.weight)
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
-        if any(one.code == "late-rank" for one in said):  # to wait less comes before to hide the waiting
-            said.sort(key=lambda one: one.code == "overlap-collectives")
+        said = _special_first(said)
         last[:] = [(limit, [one.code for one in found], said[:MOST])]
     return last[0][1:]
+
+
+def _special_first(said: list[Advice]) -> list[Advice]:
+    """Advice in its order, but what mends a part of something alone, and half as much of it or more, before what mends
+    all of it; what is paid once comes last."""
+    weights = {one.code: one.weight for one in said}
+    place = {}
+    for code, weight in weights.items():
+        parts = [weights[part] for part in _PARTS_OF.get(code, ()) if weights.get(part, 0) >= weight / 2]
+        place[code] = (-min([weight, *parts]), bool(parts))
+    return sorted(said, key=lambda one: (one.resource == "none", *place[one.code]))
 
 
 def _worth(results: Results, limit: Limit) -> list[Found]:
@@ -135,9 +148,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     identity = None if has_none else _replayable(results, limit)
     if identity is None:
         return advice
-    factors = None if one.factors is None else _of_operations(identity, one)
-    ideal = one.ideal or remedy.ideal or change or _IDEAL[remedy.resource]
-    texts = [] if factors is not None else ideal.split("; ")
+    factors, likely = (None if part is None else _of_operations(identity, part) for part in (one.factors, one.likely))
+    texts = [] if factors is not None else (one.ideal or remedy.ideal or change or _IDEAL[remedy.resource]).split("; ")
     gain = ideal_gain(results, identity, limit.captures[0], texts, factors)
     if gain is None:
         return advice
@@ -147,8 +159,11 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     # what one device loses, all may lose that wait for it
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
+    if texts == [change] and not one.is_bound:  # at the least this change
+        known = gain
     if factors is not None and not change:  # at the least the kernels go
-        known = ideal_gain(results, identity, limit.captures[0], [], factors, with_launches=False)
+        least = factors if likely is None else likely
+        known = ideal_gain(results, identity, limit.captures[0], [], least, with_launches=False)
     if known is not None and known < LEAST_RATIO:
         if change:
             return None
@@ -173,10 +188,9 @@ def _replayable(results: Results, limit: Limit) -> Identity | None:
     return None if identity.refusal or identity.orphan_ratio > MOST_ORPHANS else identity
 
 
-def _of_operations(identity: Identity, one: Found) -> np.ndarray:
-    """The factor of each operation of a replay; ``one.factors`` has those of kernels, by their start."""
-    operations, factors = identity.graph.recording.operations, one.factors
-    assert factors is not None
+def _of_operations(identity: Identity, factors: pd.Series) -> np.ndarray:
+    """The factor of each operation of a replay, of those of kernels by their start."""
+    operations = identity.graph.recording.operations
     at = np.searchsorted(factors.index.to_numpy(), operations.start_ns)
     at = np.minimum(at, max(len(factors) - 1, 0))
     known = factors.index.to_numpy()[at] == operations.start_ns

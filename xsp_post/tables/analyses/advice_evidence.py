@@ -38,6 +38,7 @@ class Found:
     evidence: str
     words: dict[str, str]
     factors: pd.Series | None = None  # start of a kernel → the part of its time that stays, in the ideal
+    likely: pd.Series | None = None  # and the part that is likely to stay
     whole_ns: int = 0  # what its share is of, where that is not the limit's time,
     whole: str = ""  # in words
     ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy

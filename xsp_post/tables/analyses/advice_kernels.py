@@ -1,6 +1,7 @@
 """Kernels, copies and collectives of a limit → the remedies that spare them (`RULES`)."""
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,18 +14,20 @@ from xsp_post.names.families import BROAD
 from xsp_post.names.number_types import without_tensor_cores
 from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.limits import SHAPE
 from xsp_post.tables.analyses.places import place_text
 
 LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
 LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
 LEAST_STREAM_RATIO = 0.1  # of the kernel time on a stream that could run beside others
-LEAST_PIECES = 20  # small copies in one execution
+LEAST_PIECES = 20  # in one execution: small copies, parameters that are updated one by one
 LEAST_ATTENTIONS = 4  # as in a model of several layers
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
     family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
 }
 _CASTS = r"copy_kernel|contiguous_kernel|^aten::(?:copy_|_to_copy|contiguous)$"  # each element is read and written once
+_UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _LIBRARY = (
     r"(?i)\b(?:at|c10|cub|thrust|rocprim|flash|vllm)::|^(?:void )?(?:ampere|volta|turing|sm\d+|nvjet|triton|Cijk)_|"
@@ -95,7 +98,8 @@ def _attention(situation: Situation) -> list[Found]:
 
 
 def _elementwise(situation: Situation) -> list[Found]:
-    """Chains of neighbours that a compiler would make one kernel."""
+    """Chains of neighbours that a compiler would make one kernel; of those that update parameters one by one, a fused
+    optimiser makes one kernel, too."""
     rows = situation.kernels
     if situation.is_compiled or not len(rows):
         return []
@@ -112,13 +116,20 @@ def _elementwise(situation: Situation) -> list[Found]:
     count = int(pd.Series(chain[long]).nunique())
     said = (f"{format_count(int(long.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
             f"another in {format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
-    return _goes(situation, "fuse-elementwise", said, stays)
+    found = _goes(situation, "fuse-elementwise", said, stays)
+    updates = situation.is_called(_UPDATES)
+    if situation.is_torch and updates.sum() >= LEAST_PIECES * situation.execution_count:
+        mine = pd.Series(updates).groupby(chain).transform("any").to_numpy() & long
+        said = (f"{format_count(int(updates.sum()))} updates of one parameter, in {format_count(int(mine.sum()))} "
+                f"kernels: {format_ns(int(time[mine].sum()))}.")  # fmt: skip
+        found += _goes(situation, "fused-optimiser", said, np.where(mine, stays, 1.0))
+    return found
 
 
 def _layouts(situation: Situation) -> list[Found]:
     spent = situation.window("layout_ns")
     said = f"{format_ns(spent)} of the kernel time only change the layout of images (nchwToNhwc and the like)."
-    return situation.found("layout", spent, said)
+    return situation.found("layout", spent, said, is_bound=False)  # other kernels, too, are faster then
 
 
 def _launch_shape(situation: Situation) -> list[Found]:
@@ -132,13 +143,14 @@ def _launch_shape(situation: Situation) -> list[Found]:
     warps = np.ceil(threads / _WARP)
     stays = np.minimum(threads / _WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < _WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
-    own = ~situation.is_called(_LIBRARY)
-    own &= ~rows["family"].isin(["communication", "waiting"]).to_numpy() & (threads > 0) & (blocks > 0)
+    works = ~rows["family"].isin(["communication", "waiting"]).to_numpy() & (threads > 0) & (blocks > 0)
+    own = works & ~situation.is_called(_LIBRARY)
+    more = _side_by_side(situation, float((rows["duration_ns"] * (1 - stays))[works & ~own].sum()))
     stays = np.where(own, stays, 1.0)
     spent = (rows["duration_ns"] * (1 - stays)).groupby(rows["name"], observed=True).sum()
     spent = spent.rename(index=str).sort_index()
     if not len(spent) or not spent.sum() >= LEAST_SHAPE_RATIO * rows["duration_ns"].sum():
-        return []
+        return more
     name = str(spent.idxmax())
     at = int(np.flatnonzero(rows["name"].eq(name).to_numpy() & (stays < 1))[0])
     shape = [] if threads[at] >= _WARP else [f"{_WARP} or more a block"]
@@ -148,7 +160,21 @@ def _launch_shape(situation: Situation) -> list[Found]:
         f"It runs with {grid} blocks of {block} threads: {format_ns(int(rows['duration_ns'][stays < 1].sum()))} in all."
     )
     kernel = re.sub(r"[<(].*", "", name.removeprefix("void "))[:60]
-    return _goes(situation, "launch-shape", said, stays, kernel=kernel, shape=" and ".join(shape))
+    # memory that is read in another order may be faster, too: of the bound nothing stays
+    found = _goes(
+        situation, "launch-shape", said, np.where(stays < 1, 0.0, 1.0), kernel=kernel, shape=" and ".join(shape)
+    )
+    return [replace(one, likely=_by_start(rows, stays)) for one in found] + more
+
+
+def _side_by_side(situation: Situation, beyond_ns: float) -> list[Found]:
+    """More work for a GPU whose launches of a library are too small: ``beyond_ns`` is what they take beyond what they
+    would on all multiprocessors."""
+    if situation.limit.kind != SHAPE:
+        return []
+    said = f"Small launches leave multiprocessors without work: {format_ns(int(beyond_ns))} more than on all of them."
+    words = {"batch": f"{situation.words['batch']}, or independent work on several streams"}
+    return situation.found("larger-batch", beyond_ns, said, words=words, ideal="kernels", is_bound=False)
 
 
 def _experts(situation: Situation) -> list[Found]:
