@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
+from statistics import median
 
 import generators.planted as planted
 import generators.visitors_planted as visitors
@@ -119,6 +120,21 @@ def capture_pairs(folder: Path) -> Iterator[Pair]:
         base, other = folder / before, folder / after
         if base.exists() and other.exists():
             yield Pair(name, base, other, frozenset(remedies), frozenset(limits), word, gain)
+
+
+# -- pairs that were recorded on a GPU ---------------------------------------------------------------
+
+H200 = Path(__file__).with_name("data") / "h200"
+
+
+def gpu_pairs(folder: Path = H200) -> Iterator[Pair]:
+    """Pairs of one NVIDIA H200, recorded by torch.profiler; ``programs.py`` beside them made them. What was gained is
+    that of ten runs a side without a profiler, in turn (``truth.json``: each run's time of a step)."""
+    for said in json.loads((folder / "truth.json").read_text(encoding="utf-8")):
+        base, other = (folder / f"{said['name']}_{side}.json.gz" for side in ("before", "after"))
+        gain = 1 - median(said["after_ms"]) / median(said["before_ms"])
+        yield Pair(f"H200: {said['name']}", base, other, frozenset(said["remedies"]), frozenset(said["limits"]),
+                   "faster", gain, is_elsewhere=True)  # fmt: skip
 
 
 # -- pairs that were recorded on this machine --------------------------------------------------------

@@ -58,7 +58,7 @@ def are_plain(texts: list[str], length: int) -> bool:
 def _spread(texts: list[str], codes: np.ndarray, index: pd.Index) -> pd.Series:
     """A column of texts by their number; −1 is ''."""
     known = np.array([*texts, ""], dtype=object)
-    return pd.Series(known[codes], index=index, dtype=object)
+    return pd.Series(known[codes], index=index, dtype=str)  # pandas 3.0 adds no column of objects to one of texts
 
 
 def shorten(text: str, length: int = SHORT_LENGTH) -> str:

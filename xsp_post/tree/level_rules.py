@@ -23,7 +23,7 @@ from xsp_post.model.tree import NodeKind
 from xsp_post.names.range_text import DOMAIN
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.tree import layer_rules
-from xsp_post.tree.executions import MARKERS, OUTERMOST, Candidate, Executions, described, find_executions
+from xsp_post.tree.executions import MARKERS, OUTERMOST, SEQUENCE, Candidate, Executions, described, find_executions
 from xsp_post.tree.ranges import Ranges
 
 LIBRARY_DOMAINS = frozenset({
@@ -112,9 +112,12 @@ def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executio
 
 def _are_parts(ranges: Ranges, own: np.ndarray, executions: Executions) -> bool:
     """Whether our model ranges are parts of what was found by evidence: each lies in a step of the program with more
-    work than theirs (backward, optimiser), or is one of several siblings that are a step."""
+    work than theirs (backward, optimiser), or is one of several siblings that are a step, or the launches repeat
+    around each of them with more work than theirs."""
     if executions.chosen is None or not own.any():
         return False
+    if executions.chosen.rule == SEQUENCE:
+        return executions.chosen.names[0][1] == int(ranges.outermost(own).sum())
     if executions.chosen.turn is not None:
         return bool(((executions.turn >= 0) | executions.model)[ranges.outermost(own)].all())
     return executions.chosen.rule == MARKERS and bool((ranges.around(own) & executions.model).any())

@@ -53,6 +53,7 @@ def outside_ranges(draft: Draft) -> Draft:
     operators = np.zeros(len(nodes), bool)
     if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
         operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
+        operators &= draft.column("level") != int(Level.LIBRARY)
     elif not (draft.column("level") == int(Level.MODEL)).any():
         operators = open_operators(draft.names, nodes, activities, draft.constants) & (draft.column("parent_id") == 0)
     uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
@@ -65,6 +66,8 @@ def outside_ranges(draft: Draft) -> Draft:
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
+    structured = np.isin(draft.column("level"), (int(Level.LAYER), int(Level.MODULE)))
+    found = _without_recorded_layers(found, inside_of(structured, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
     if chosen is not None and chosen.rule != SEQUENCE:
         rest = _beside(draft, found, chosen.coverage_ratio)
@@ -72,6 +75,25 @@ def outside_ranges(draft: Draft) -> Draft:
         found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
     draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _without_recorded_layers(found: Inference, is_in_layer: np.ndarray) -> Inference:
+    """Blocks give way to recorded modules that hold all their launches (``is_in_layer``: of each launch)."""
+    nodes, parent, own = found.nodes, found.nodes["parent"].to_numpy(), found.node_of_launch
+    is_placed = own >= 0
+    held, known = (
+        rollup.add_up(np.bincount(own[which], minlength=len(nodes)).astype(np.int64), parent)
+        for which in (is_placed, is_placed & is_in_layer)
+    )
+    gone = nodes["kind"].isin(["block", "part", "stretch"]).to_numpy() & (held > 0) & (known == held)
+    if not gone.any():
+        return found
+    above = np.arange(len(nodes))
+    while gone[above].any():  # as often as blocks nest
+        above = np.where(gone[above], parent[above], above)
+    number = np.append((np.cumsum(~gone) - 1)[above], -1)
+    kept = nodes[~gone].assign(parent=number[parent[~gone]]).reset_index(drop=True)
+    return replace(found, nodes=kept, node_of_launch=number[own])
 
 
 def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray:
