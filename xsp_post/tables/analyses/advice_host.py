@@ -6,7 +6,6 @@ import pandas as pd
 
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
-from xsp_post.names.patterns import found_in
 from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
 from xsp_post.replay.graph import AT_ONCE_NS
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
@@ -19,7 +18,7 @@ LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the fir
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
 LOADER = r"DataLoader"
-OPTIMISER = r"(?i)optimi[sz]er"  # a range of the program or of PyTorch, or the part of a step that is inferred
+OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
 COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
 READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
 _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
@@ -45,11 +44,9 @@ def _loader(situation: Situation) -> list[Found]:
 
 
 def _optimiser(situation: Situation) -> list[Found]:
-    columns = ["capture_id", "path_id", "parent_path_id", "name", "call_count", "kernel_count", "kernel_ns"]
+    columns = ["capture_id", "name", "call_count", "kernel_count", "kernel_ns"]
     paths = frame_or_empty(situation.results, "paths", columns)
-    paths = paths[paths["capture_id"].isin(situation.limit.captures)]
-    paths = paths[found_in(paths["name"].astype(str).tolist(), OPTIMISER)]
-    paths = paths[~paths["parent_path_id"].isin(paths["path_id"])]
+    paths = paths[paths["capture_id"].isin(situation.limit.captures) & paths["name"].astype(str).str.match(OPTIMISER)]
     each = paths["kernel_count"].sum() / max(paths["call_count"].sum(), 1)
     if not situation.is_torch or each < LEAST_LAUNCHES or situation.is_called(_FUSED).any():
         return []
