@@ -66,8 +66,8 @@ def outside_ranges(draft: Draft) -> Draft:
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
-    structured = np.isin(draft.column("level"), (int(Level.LAYER), int(Level.MODULE)))
-    found = _without_recorded_layers(found, inside_of(structured, nodes)[draft.node[rows]])
+    modules = draft.names.node_is("role", "module", "layer")
+    found = _without_recorded_modules(found, inside_of(modules, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
     if chosen is not None and chosen.rule != SEQUENCE:
         rest = _beside(draft, found, chosen.coverage_ratio)
@@ -77,13 +77,13 @@ def outside_ranges(draft: Draft) -> Draft:
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
 
 
-def _without_recorded_layers(found: Inference, is_in_layer: np.ndarray) -> Inference:
-    """Blocks give way to recorded modules that hold all their launches (``is_in_layer``: of each launch)."""
+def _without_recorded_modules(found: Inference, is_in_module: np.ndarray) -> Inference:
+    """Blocks give way to recorded modules that hold all their launches (``is_in_module``: of each launch)."""
     nodes, parent, own = found.nodes, found.nodes["parent"].to_numpy(), found.node_of_launch
     is_placed = own >= 0
     held, known = (
         rollup.add_up(np.bincount(own[which], minlength=len(nodes)).astype(np.int64), parent)
-        for which in (is_placed, is_placed & is_in_layer)
+        for which in (is_placed, is_placed & is_in_module)
     )
     gone = nodes["kind"].isin(["block", "part", "stretch"]).to_numpy() & (held > 0) & (known == held)
     if not gone.any():
