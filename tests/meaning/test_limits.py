@@ -8,7 +8,7 @@ import pytest
 from recorded import analyzed, summarized
 
 from xsp_post.agents import answers
-from xsp_post.reports.cases import main_case
+from xsp_post.reports.cases import captures_of, main_case
 from xsp_post.reports.verdict import coverage_note, details_of, sentence_of, verdict, verdict_data, verdict_line
 from xsp_post.reports.why import why
 from xsp_post.tables.analyses.advice import advise
@@ -69,13 +69,13 @@ def test_every_surface_says_the_same_verdict(captures, name):
     summary, whole = summarized(captures / name), analyzed(captures / name)
     said = why(whole)
     words = {(one["word"], one["sentence"]) for one in (verdict_data(summary), verdict_data(whole), said.verdict)}
-    on_page = verdict(whole, main_case(whole))
+    on_page = verdict(whole, find_limit(whole, captures_of(whole, main_case(whole))))
     answered = answers.summary(whole)["verdict"]
-    words |= {(on_page.word, on_page.sentence), (answered["word"], answered["sentence"])}
+    words |= {(on_page["word"], on_page["sentence"]), (answered["word"], answered["sentence"])}
     assert len(words) == 1
     assert verdict_line(summary).plain == "Verdict  {}. {}".format(*words.pop())
     assert verdict_line(whole).plain == verdict_line(summary).plain
-    assert summary_row(whole)["limit"] == said.limit.kind == on_page.kind
+    assert summary_row(whole)["limit"] == said.limit.kind == on_page["kind"]
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.replay import idle
+from xsp_post.replay.calls import LATENCY_LIMIT_NS
 from xsp_post.replay.gaps import find_gaps
-from xsp_post.replay.idle import LATENCY_LIMIT_NS, Cause
+from xsp_post.replay.idle import Cause
 
 US = 1_000
 CALLS = {

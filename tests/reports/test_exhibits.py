@@ -334,7 +334,7 @@ def test_any_table_may_be_absent_or_empty(few, readers, missing, how):
     if how == "absent":
         del frames[missing]
     built = document.build(Analysis(frames), only=readers.get(missing, ()))  # the other exhibits stay as they are
-    assert built.summary.verdict.sentence
+    assert built.summary.verdict["sentence"]
 
 
 def test_nothing_at_all_is_a_document_too():

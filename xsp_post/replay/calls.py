@@ -37,6 +37,8 @@ RULES: tuple[tuple[CallClass, str], ...] = (
 _COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
 _IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprtc")
 
+# From the return of a launch call to the start on an idle device: what takes longer has waited for something.
+LATENCY_LIMIT_NS = 100_000
 # The first launch of a kernel loads its code: recognised by its length.
 SLOW_LAUNCH_NS = 100_000
 # Host code between two launches that lasts at least this is no cost of launching: it loads data, allocates, reports.

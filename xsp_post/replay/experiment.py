@@ -26,7 +26,7 @@ from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.names.families import FAMILIES, OTHER, family_index
 from xsp_post.names.number_types import runs_on_tensor_cores
-from xsp_post.replay.calls import LONG_HOST_NS
+from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS
 from xsp_post.replay.changes import (
     apply_change,
     loading,
@@ -50,7 +50,6 @@ from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
-LONGEST_LAUNCH_NS = 100_000  # from the end of a launch call to the start of its work on a device without work
 LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone
 
 KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
@@ -380,7 +379,7 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     launches[operations.call[launched]] = True
     _scale(amounts.own_ns, launches & ~loading(graph), factor)
     # what took longer to begin on a device without work was not on its way: why is not known
-    _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LONGEST_LAUNCH_NS)), factor)
+    _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LATENCY_LIMIT_NS)), factor)
     _scale(amounts.gap_ns, launched & (amounts.gap_ns > 0), factor)  # below 0 kernels overlap
 
 

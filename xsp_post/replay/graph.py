@@ -19,7 +19,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
-from xsp_post.replay.learning import Learnt
+from xsp_post.replay.learning import CLEARLY_NS, Learnt
 from xsp_post.replay.recording import Operations, Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
 
@@ -28,7 +28,6 @@ CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # ki
 # fall into a call that does not wait.
 _MOST_INSIDE_RATIO = 0.1
 _FEWEST_RUNS, _MOST_RUNS, _MOST_STEPS = 24, 2000, 20_000_000  # of a program that is run again
-AT_ONCE_NS = 10_000  # after the operation before it on its stream: it was in the queue
 _MOST_EVENTS = 128  # that are pending at once
 
 
@@ -121,7 +120,7 @@ def recorded_starts(graph: Graph) -> np.ndarray | None:
     """`Amounts.release_ns` that keeps work without a launch row where it was, but for what followed its stream at once;
     None where there is none."""
     operations = graph.recording.operations
-    orphan = (operations.call < 0) & (graph.amounts.gap_ns > AT_ONCE_NS)
+    orphan = (operations.call < 0) & (graph.amounts.gap_ns > CLEARLY_NS)
     return np.where(orphan, operations.start_ns - graph.begin_ns, NEVER) if orphan.any() else None
 
 

@@ -19,7 +19,7 @@ from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in
-from xsp_post.replay.calls import TIMER, CallClass, are_communication, call_classes, system_class
+from xsp_post.replay.calls import LONG_HOST_NS, TIMER, CallClass, are_communication, call_classes, system_class
 from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
@@ -67,7 +67,6 @@ _OF_CALL = np.array([Cause.HOST_CODE, Cause.LAUNCH_CALL, Cause.COPY_CALL, Cause.
 # By `calls.system_class`, −1 last.
 _OF_SYSTEM = np.array([Cause.SLEEP, Cause.THREAD_WAIT, Cause.INPUT_OUTPUT, Cause.OS_CALL], np.int8)
 _LEAST_TIMES = 5  # equal lengths that are no accident
-_LONG_WAIT_NS = 100_000  # what other threads did is asked of waits that are longer
 # What a thread without a call or a range of its own does while it waits for another one.
 WAITING = (Cause.HOST_CODE, Cause.OS_CALL, Cause.THREAD_WAIT, Cause.SLEEP, Cause.INPUT_OUTPUT)
 
@@ -147,7 +146,7 @@ def _is_range(kind: np.ndarray) -> np.ndarray:
 def _equal_lengths(lost: _Source) -> np.ndarray:
     """Which times without a processor are as long as half of the long ones of their thread, to a twentieth."""
     length = lost.end - lost.start
-    long = length >= _LONG_WAIT_NS
+    long = length >= LONG_HOST_NS
     of_long = pd.Series(np.where(long, length, np.nan)).groupby(lost.thread)
     middle = of_long.transform("median").to_numpy()
     near = long & (np.abs(length - middle) <= middle / 20)
@@ -325,7 +324,7 @@ class HostState:
         follows = (at.thread[rows][1:] == at.thread[rows][:-1]) & (at.start[rows][1:] == at.end[rows][:-1])
         first = np.flatnonzero(np.append(True, ~follows)[: len(rows)])  # a wait is one, whatever it was cut at
         start, end = at.start[rows[first]], at.end[rows[np.append(first[1:], len(rows)) - 1]] if len(rows) else first
-        is_long = end - start >= _LONG_WAIT_NS
+        is_long = end - start >= LONG_HOST_NS
         if not is_long.any():
             return
         length = np.diff(np.append(first, len(rows)))

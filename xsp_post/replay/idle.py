@@ -15,14 +15,12 @@ from xsp_post.arrays.cutting import cut, distinct, in_order
 from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
-from xsp_post.replay.calls import loads_code
+from xsp_post.replay.calls import LATENCY_LIMIT_NS, loads_code
 from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, rows_of, waiting_kernels
 from xsp_post.replay.host_state import WAITING, Cause, HostState, Pieces
 
 _NO_LAYER = -1
 _AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
-# From the return of a launch call to the start on an idle device: what takes longer has waited for something.
-LATENCY_LIMIT_NS = 100_000
 
 
 @dataclass

@@ -19,7 +19,7 @@ from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, Operations, Recording
 
 _DEFAULT_LATENCY_NS = 3_000
 _DEFAULT_GAP_NS = 1_000
-_CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
+CLEARLY_NS = 10_000  # an operation was queued when its call ended this long before its stream was free
 _RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this much before the work ended
 _TRIED = 4  # operations that ended last, of which one may be what another waited for
 _DEEPEST = 1 << 14
@@ -74,7 +74,7 @@ def learn(recording: Recording) -> Learnt:
     latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
     latency[is_behind] = (operations.start_ns - anchor)[is_behind]
     latency[is_host] = 0
-    is_queued = starts & (call_end + _CLEARLY_NS < previous_end) & (free == previous_end)
+    is_queued = starts & (call_end + CLEARLY_NS < previous_end) & (free == previous_end)
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
     # inside a graph the device goes on by itself: a node follows the one before it as it did
@@ -144,7 +144,7 @@ def _least_latency(sample: np.ndarray, usable: np.ndarray) -> int:
     """What a launch takes that waits for nothing: some of those that seem to wait for nothing do wait."""
     if not usable.any():
         return _DEFAULT_LATENCY_NS
-    return round(min(max(float(np.quantile(sample[usable], 0.1)), 0), _CLEARLY_NS))
+    return round(min(max(float(np.quantile(sample[usable], 0.1)), 0), CLEARLY_NS))
 
 
 def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
@@ -250,7 +250,7 @@ def _split_blocking(
     usual_after = pd.Series(returned).groupby(names).transform("median").to_numpy()
     queued = np.maximum(previous_end[rows] - calls.start_ns[call], 0)
     later = share - usual_after - queued  # from the time the stream was free
-    idle = (queued == 0) | (later > np.maximum(queued, _CLEARLY_NS))
+    idle = (queued == 0) | (later > np.maximum(queued, CLEARLY_NS))
     own[call] = 0
     after[call] = np.where(idle, np.minimum(share, usual_after), returned)
     before = share - after[call]
@@ -284,7 +284,7 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
             continue
         start = np.maximum.accumulate(operations.start_ns[mine])
         call = operations.call[mine]
-        slow = np.flatnonzero(own[call] > max(3 * free, free + _CLEARLY_NS))
+        slow = np.flatnonzero(own[call] > max(3 * free, free + CLEARLY_NS))
         started = np.searchsorted(start, calls.end_ns[call[slow]], side="right")  # operations that had started then
         ahead = slow - started + 1  # launched, this one included, and not started
         waits.append(calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)])
@@ -323,19 +323,19 @@ def _orders(recording: Recording, ready: np.ndarray) -> tuple[np.ndarray, int]:
         if (recording.stream_process == process).sum() < 2:
             continue
         mine = np.flatnonzero((operations.process == process) & ~recording.stream_is_host[operations.stream])
-        late = mine[(operations.start_ns[mine] - ready[mine] > _CLEARLY_NS) & (operations.call[mine] >= 0)]
+        late = mine[(operations.start_ns[mine] - ready[mine] > CLEARLY_NS) & (operations.call[mine] >= 0)]
         by_end = mine[np.argsort(operations.end_ns[mine], kind="stable")]
         place = np.searchsorted(operations.end_ns[by_end], operations.start_ns[late] + 500, side="right") - 1
         for back in range(_TRIED):  # the latest that ended: short ones that began with it are none
             cause = by_end[np.maximum(place - back, 0)]
             evident = (place >= back) & (operations.stream[cause] != operations.stream[late]) & (cause < late)
-            evident &= operations.start_ns[late] - operations.end_ns[cause] < _CLEARLY_NS
+            evident &= operations.start_ns[late] - operations.end_ns[cause] < CLEARLY_NS
             evident &= operations.start_ns[cause] < operations.start_ns[late]
             orders = np.concatenate([orders, np.stack([cause, late], axis=1)[evident]])
             late, place = late[~evident], place[~evident]
     orders = distinct_pairs(orders)
     distance = operations.start_ns[orders[:, 1]] - operations.end_ns[orders[:, 0]]
-    near = distance[(distance >= 0) & (distance < _CLEARLY_NS)]
+    near = distance[(distance >= 0) & (distance < CLEARLY_NS)]
     return orders, int(np.median(near)) if len(near) else 0
 
 

@@ -97,9 +97,7 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
     start = f"  batch {row['batch_size']:>4}{_phase(row, several)}  {row['level']:<6} {format_ns(row['latency_ns']):>9}"
     if row["is_accurate"]:
         return f"{start}  no profiler" if row["level"] == RUN_MODEL else f"{start}  no deeper profiler ran"
-    if not row["compared_level"]:
-        return f"{start}  {row['verdict']}"
-    if pd.isna(row["overhead_ns"]):
+    if not row["compared_level"] or pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
     low = max(row["ci_low_overhead_ns"], row["overhead_ns"] - row["latency_ns"])  # no latency is below zero
     interval = _interval(low, row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])

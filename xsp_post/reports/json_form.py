@@ -32,7 +32,7 @@ def to_dict(document: Document) -> dict[str, Any]:
         "sources": summary.sources,
         "case": None if summary.case is None else {"case_index": summary.case.index, "label": summary.case.label},
         "facts": [asdict(fact) for fact in summary.facts],
-        "verdict": {**asdict(summary.verdict), "evidence": list(summary.verdict.evidence)},
+        "verdict": summary.verdict,
         "time_split": [asdict(split) for split in summary.splits],
         "advice": [asdict(one) for one in summary.advice],
         "top_layers": [_top(row) for row in summary.top_layers],

@@ -98,10 +98,8 @@ def _effect_text(effect: Effect) -> str:
 
 def _print_path(console: Console, prediction: Prediction) -> None:
     table = Table(box=None, pad_edge=False, title="Critical path after the change", title_justify="left")
-    table.add_column("layer")
-    table.add_column("kind")
-    table.add_column("time", justify="right")
-    table.add_column("share", justify="right")
+    for head in ("layer", "kind", "time", "share"):
+        table.add_column(head, justify="right" if head in ("time", "share") else "left")
     rows = prediction.critical_path
     for row in rows.head(_PATH_ROWS).itertuples():
         layer = escape(shown(str(row.layer_name), 50)) if row.layer_name else "(no layer)"

@@ -19,7 +19,7 @@ from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
 from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
-from xsp_post.reports.verdict import Verdict, shares, verdict
+from xsp_post.reports.verdict import shares, verdict
 from xsp_post.reports.where import Place, next_capture, places
 from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.limits import find_limit
@@ -50,7 +50,7 @@ class Summary:
     machine: str
     case: cases.Case | None
     facts: list[Fact]
-    verdict: Verdict
+    verdict: dict[str, Any]  # kind, word, sentence, evidence
     splits: list[Split]
     shares: list[dict[str, Any]]  # as `verdict.shares`
     shares_of: str
@@ -81,7 +81,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         " · ".join(filter(None, (part_sentence(results), machine))),
         case,
         facts(results, case),
-        verdict(results, case),
+        verdict(results, limit),
         [] if split is None else [split],
         shares(limit),
         format_ns(limit.replayed_ns),

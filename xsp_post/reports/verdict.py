@@ -3,7 +3,6 @@
 Nothing is computed or decided here. What the time of a device went to is `analyses.limits`' to say.
 """
 
-from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -16,8 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
-from xsp_post.reports import cases
-from xsp_post.reports.cases import captures_of, main_captures, own_verdicts
+from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.text import called, short_kernel, shorten
 from xsp_post.reports.where import places, where_text
 from xsp_post.tables.analyses import limits
@@ -36,22 +34,13 @@ _MOST_WORDS = 25  # of a sentence
 _PROFILED_RATIO = 2.0
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """``kind`` as in `analyses.limits.Limit`; ``word`` for the headline; the sentence; the evidence."""
-
-    kind: str
-    word: str
-    sentence: str
-    evidence: tuple[str, ...]
-
-
-def verdict(results: Results, case: cases.Case | None) -> Verdict:
-    """The verdict on one case."""
-    limit = find_limit(results, captures_of(results, case))
+def verdict(results: Results, limit: Limit) -> dict[str, Any]:
+    """The verdict as the page has it: ``kind`` as in `analyses.limits.Limit`, the word for the headline, the sentence,
+    the evidence."""
     notes = [lead_in_line(results, limit), coverage_note(results, limit)] if limit.window_ns else []
     evidence = [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
-    return Verdict(limit.kind, word_of(limit), sentence_of(results, limit), tuple(evidence))
+    said = {"kind": limit.kind, "word": word_of(limit), "sentence": sentence_of(results, limit)}
+    return {**said, "evidence": evidence}
 
 
 def coverage_note(results: Results, limit: Limit) -> str:
@@ -349,8 +338,7 @@ def window_of(results: Results, limit: Limit) -> str:
 
 def verdict_data(results: Results) -> dict[str, Any]:
     """The verdict alone, as data."""
-    limit = main_limit(results)
-    return limit_data(results, limit)
+    return limit_data(results, main_limit(results))
 
 
 def shares(limit: Limit) -> list[dict[str, Any]]:

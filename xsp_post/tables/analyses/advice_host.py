@@ -7,7 +7,7 @@ import pandas as pd
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
-from xsp_post.replay.graph import AT_ONCE_NS
+from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
@@ -177,7 +177,7 @@ def _host(situation: Situation) -> list[Found]:
     found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
     found = [replace(one, is_open=True) for one in found]
     queued, blocked, rests = waited("queued", "device_wait"), waited("os_call", "input_output"), waited("sleep")
-    queued = queued[queued["idle_ns"] >= AT_ONCE_NS * queued["piece_count"]]  # less is the way from one to the other
+    queued = queued[queued["idle_ns"] >= CLEARLY_NS * queued["piece_count"]]  # less is the way from one to the other
     is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
         "streams": queued, "load-once": waited("module_load"),

@@ -160,10 +160,9 @@ def _launch_shape(situation: Situation) -> list[Found]:
         f"It runs with {grid} blocks of {block} threads: {format_ns(int(rows['duration_ns'][stays < 1].sum()))} in all."
     )
     kernel = re.sub(r"[<(].*", "", name.removeprefix("void "))[:60]
-    # memory that is read in another order may be faster, too: of the bound nothing stays
-    found = _goes(
-        situation, "launch-shape", said, np.where(stays < 1, 0.0, 1.0), kernel=kernel, shape=" and ".join(shape)
-    )
+    # memory that is read in another order may be faster, too: of the bound nothing stays but the launches
+    most = np.where(stays < 1, np.finfo(float).tiny, 1.0)
+    found = _goes(situation, "launch-shape", said, most, kernel=kernel, shape=" and ".join(shape))
     return [replace(one, likely=_by_start(rows, stays)) for one in found] + more
 
 

@@ -73,16 +73,19 @@ def _windows(
     begin, end = np.full(len(low), np.iinfo(np.int64).max), np.full(len(low), np.iinfo(np.int64).min)
     np.minimum.at(begin, stretch, first)
     np.maximum.at(end, stretch, last)
-    of_case = np.zeros(len(low), np.int64)
-    of_case[stretch] = case
-    return np.bincount(of_case, weights=(end - begin).astype(float), minlength=count)
+    return _by_case(stretch, end - begin, case, count)
 
 
 def _union(group: np.ndarray, start: np.ndarray, end: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
     stretch, low, high = _stretches(group, start, end)
-    of_case = np.zeros(len(low), np.int64)
+    return _by_case(stretch, high - low, case, count)
+
+
+def _by_case(stretch: np.ndarray, length: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
+    """The lengths of stretches, summed over those of each case."""
+    of_case = np.zeros(len(length), np.int64)
     of_case[stretch] = case
-    return np.bincount(of_case, weights=(high - low).astype(float), minlength=count)
+    return np.bincount(of_case, weights=length.astype(float), minlength=count)
 
 
 def _periods(
