@@ -16,6 +16,7 @@ from xsp_post.base import limits
 from xsp_post.base.errors import UsageError
 from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.model.options import ROOFS, TREE, Options, Paths, choices, option_name
+from xsp_post.model.schemas.units import TIME_UNITS
 
 
 def with_options(*groups: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -89,7 +90,6 @@ def peaks_of(path: Path | None) -> dict[str, Any]:
 
 
 _TIME = re.compile(r"^\s*(\d+(?:\.\d*)?|\.\d+)\s*(ns|us|µs|ms|s)\s*$")
-_TIME_SCALE = {"ns": 1, "us": 1_000, "µs": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
 
 
 def time_ns(text: str, option: str) -> int:
@@ -97,7 +97,7 @@ def time_ns(text: str, option: str) -> int:
     found = _TIME.match(text)
     if found is None:
         raise UsageError(f"{option} {text!r} is not a time with its unit, e.g. 1.2s, 350ms, 40us", code="bad-time")
-    return round(float(found[1]) * _TIME_SCALE[found[2]])
+    return round(float(found[1]) * TIME_UNITS[found[2]])
 
 
 def _is_negative(one: Any) -> bool:
@@ -159,7 +159,7 @@ COMMANDS = TextTable(_read)
 
 
 def with_texts(name: str, function: Callable[..., None]) -> Callable[..., None]:
-    """The function of a command as Typer takes it: each parameter with its flags and its help."""
+    """The function of a command, signed as Typer takes it: each parameter with its flags and its help."""
     said = COMMANDS[_SHARED].parameters | COMMANDS[name].parameters
     given = inspect.signature(function, eval_str=True).parameters.values()
     names = {one.name for one in given}
@@ -169,11 +169,7 @@ def with_texts(name: str, function: Callable[..., None]) -> Callable[..., None]:
         for one in given
     ]  # fmt: skip
 
-    @functools.wraps(function)
-    def command(**values: Any) -> None:
-        function(**values)
-
-    return _signed(command, parameters)
+    return _signed(function, parameters)
 
 
 def _signed(command: Callable[..., None], parameters: list[inspect.Parameter]) -> Callable[..., None]:
