@@ -1,6 +1,6 @@
 """Whatever command is asked about a file, it gives the same model executions, layers, verdict and totals.
 
-By default an eighth of the shared captures and of fifty generated programs is asked about, drawn anew each time
+By default a sixteenth of the shared captures and of fifty generated programs is asked about, drawn anew each time
 (``XSP_POST_SAMPLE``, tests/conftest.py); all of them where ``XSP_POST_TEST_ALL=1`` is set.
 """
 
@@ -40,7 +40,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def _drawn(names: list[Any]) -> list[Any]:
     drawn = Random(os.environ.get("XSP_POST_SAMPLE", ""))
-    return names if ALL else sorted(drawn.sample(names, -(-len(names) // 8)), key=str)
+    return names if ALL else sorted(drawn.sample(names, -(-len(names) // 16)), key=str)
 
 
 def captures_here() -> list[Path]:
