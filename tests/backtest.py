@@ -17,7 +17,7 @@ from generators.edited_programs import draw
 from generators.machine import write
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
-from xsp_post.compare.headline import Headline, headlines
+from xsp_post.compare.headline import Headline, headlines, of_recordings
 from xsp_post.compare.impact import impact
 from xsp_post.compare.matching import match_cases
 from xsp_post.model.options import Options
@@ -89,7 +89,7 @@ def holds(bound: float, least: float, most: float) -> bool | None:
 def _headline(base: Results, other: Results) -> Headline | None:
     _, sides = match_cases(base, other)
     has_executions = all(side.cases.iterations["latency_ns"].notna().any() for side in sides)
-    heads = headlines(sides, impact(sides, has_executions=has_executions), 0.02)
+    heads = headlines(sides, 0.02) or of_recordings(sides, impact(sides, has_executions=has_executions), 0.02)
     return heads[0] if len(heads) == 1 else None
 
 

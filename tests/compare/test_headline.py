@@ -15,7 +15,9 @@ from generators.simulator import Act, Machine, Program, World
 from helpers import called
 
 from xsp_post.compare import compare
-from xsp_post.compare.headline import LATENCY, PERIOD, _executions, _of_executions
+from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _of_executions
+from xsp_post.compare.impact import are_unlike
+from xsp_post.compare.matching import match_cases
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 
@@ -75,7 +77,8 @@ def test_one_disturbed_execution_decides_nothing(base, other, word):
     ("paces", "window", "word"),
     [
         ((10.0, 4.1), PERIOD, "faster"),  # what lay between two executions went
-        ((4.4, 4.1), LATENCY, "same"),  # it is little
+        ((4.4, 4.3), LATENCY, "same"),  # it is little, and on both sides
+        ((4.4, 4.0), PERIOD, "faster"),  # as little, but it went
         ((np.nan, 4.1), LATENCY, "same"),  # one execution, or other kinds between
         ((2.0, 4.1), PERIOD, "slower"),  # they overlapped
     ],
@@ -114,7 +117,78 @@ def test_host_code_between_executions_is_part_of_the_pace_and_of_the_causes(tmp_
         sides.append(analyze([export.write(tmp_path / f"{name}.sqlite")], Options(model_range="^step")))
     said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
     assert said["verdict"].startswith("Faster: 1.51 ms → 660 µs from one execution to the next, 2.29 times as fast")
-    assert "waiting for the host" in said["causes"]
+    assert "−850 µs waiting for the host between executions" in said["causes"]
+    assert_parts_sum(said)
+
+
+@pytest.mark.parametrize(
+    ("paces", "mean"),
+    [
+        ([170, 172, 171, 280] * 4, 198.25),  # four streams take turns
+        ([20, 21, 20, 19, 20, 21, 300], 20.17),  # a pause
+        ([55, 20, 21, 20, 19, 20, 21], 20.17),  # a first one that still loads code
+        ([20, 19, 14, 9, 16, 17, 9], 14.86),  # all of them are disturbed
+        ([5, 5], 5),
+    ],
+)
+def test_elapsed_time_is_a_mean_without_pauses(paces, mean):
+    assert _elapsed(np.array(paces, float)) == pytest.approx(mean, abs=0.01)
+
+
+def steps(path, marked, reads):
+    """Eight steps of twelve blocks, the results of some read back; ranges around so many steps."""
+    export, at, begin = ExportBuilder().process(100).thread(100).gpu(), 0, 0
+    for number in range(8):
+        begin = begin if number % marked else at
+        for block in range(12):
+            for name in ("norm", "gemm", "gelu", "gemm2"):
+                launch = (at * 1000, at * 1000 + 4000)
+                export.kernel(name, launch=launch, run=(at * 1000 + 6000, at * 1000 + 30_000))
+                at += 50
+            if block in reads:
+                call, run = ((at * 1000 + first, at * 1000 + last) for first, last in ((0, 60_000), (40_000, 41_000)))
+                export.memcpy(4, kind="DtoH", launch=call, run=run)
+                at += 80 + number + block % 3
+        if number % marked == marked - 1:
+            export.range(f"{'epoch' if marked > 1 else 'step'} {number // marked}", begin * 1000, (at + 4) * 1000)
+        at += 6
+    return analyze([export.write(path)], Options(model_range="^(epoch|step)"))
+
+
+def is_guess(analysis):
+    analysis.frame("execution_candidates")["confidence"] = "low"
+    return analysis
+
+
+@pytest.mark.parametrize(
+    ("marked", "guess", "reads", "word", "ratio"),
+    [
+        (4, False, range(12), "Faster", 0.73),  # ranges around four steps, and around one
+        (4, False, [11], "The same", 1.0),
+        (8, True, range(12), "Faster", 0.73),  # where nothing marks a step, the whole recording is taken for one
+    ],
+)
+def test_executions_that_hold_several_of_the_other_side_are_no_unit(marked, guess, reads, word, ratio, tmp_path):
+    base, other = steps(tmp_path / "base.sqlite", marked, reads), steps(tmp_path / "other.sqlite", 1, [11])
+    said = compare(is_guess(base) if guess else base, other).frame("compare_summary").set_index("subject")["statement"]
+    times = re.match(rf"{word}: ([\d.]+) ms → ([\d.]+) ms for the same kernels, ", said["verdict"])
+    assert times, said["verdict"]
+    assert float(times[2]) / float(times[1]) == pytest.approx(ratio, abs=0.03)
+    if word == "Faster":
+        assert_parts_sum(said)
+
+
+def test_ranges_of_one_name_are_one_unit_whatever_they_hold(tmp_path):
+    """Half of the work went: that is faster."""
+    base = steps(tmp_path / "base.sqlite", 1, [11])
+    half = steps(tmp_path / "other.sqlite", 1, [11])
+    iterations = base.frame("iterations")
+    assert not iterations["is_inferred"].any() and len(iterations) == 8
+    kernels = half.frame("kernels")
+    half.frames["kernels"] = kernels[kernels.groupby("iteration_index").cumcount() < 24]
+    assert not are_unlike(match_cases(base, half)[1])
+    base.frames["iterations"] = iterations.assign(is_inferred=True)  # what was found in the kernels may be anything
+    assert are_unlike(match_cases(base, half)[1])
 
 
 def test_executions_that_overlap_are_compared_by_their_pace(tmp_path):
@@ -137,11 +211,15 @@ def test_the_parts_sum_to_the_difference_of_the_headline(tmp_path):
     for salt, program in enumerate((AHEAD, slower(AHEAD, 1.6))):
         path = Machine(program, salt).run().write(tmp_path / f"{salt}.sqlite")
         sides.append(analyze([path], Options(model_range="^step")))
-    said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
+    assert_parts_sum(compare(*sides).frame("compare_summary").set_index("subject")["statement"])
+
+
+def assert_parts_sum(said):
     units = {"ms": 1e6, "µs": 1e3, "ns": 1.0}
     parts = [float(sign.replace("−", "-") + number) * units[unit]
              for sign, number, unit in re.findall(r"([+−])([\d.]+) (ms|µs|ns)", said["causes"])]  # fmt: skip
-    base, other = (float(x) * 1e6 for x in re.match(r"Slower: ([\d.]+) ms → ([\d.]+) ms", said["verdict"]).groups())
+    times = re.search(r": ([\d.]+) (ms|µs) → ([\d.]+) (ms|µs)", said["verdict"]).groups()
+    base, other = (float(number) * units[unit] for number, unit in (times[:2], times[2:]))
     assert parts[0] == pytest.approx(other - base, rel=0.03)
     assert sum(parts[1:]) == pytest.approx(parts[0], rel=0.01)
 

@@ -26,8 +26,8 @@ from xsp_post.compare.differences import (
     differences,
     holm,
 )
-from xsp_post.compare.headline import headlines
-from xsp_post.compare.impact import Impact, impact
+from xsp_post.compare.headline import PERIOD, headlines, of_recordings
+from xsp_post.compare.impact import Impact, are_unlike, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
@@ -68,15 +68,17 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     layer_samples = matching.with_base_paths(layer_samples, renamed)
     work = [matching.kernel_samples(side) for side in sides]
     tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
-    has_executions = bool(tables["models"]["quantity"].eq("model_latency").any())
-    found = impact(sides, has_executions=has_executions)
+    is_one_unit = not any(matching.is_guess(results) for results in (base, other)) and not are_unlike(sides)
+    has_executions = bool(tables["models"]["quantity"].eq("model_latency").any()) and is_one_unit
+    steps = compared_steps(base, other, spread)
+    heads = step_headlines(steps) or (headlines(sides, spread) if is_one_unit else [])
+    found = impact(sides, has_executions=has_executions, is_period=any(one.window == PERIOD for one in heads))
     if found is not None:
         found = replace(found, names=matching.with_source_lines(found.names, sides, ["name"]))
     if not has_executions and found is not None and not shape.is_same_sequence:
         # windows on a longer run: what lies in one of them and not in the other says nothing of the program
         tables = {name: table.iloc[:0] for name, table in tables.items()}
         work = [samples.iloc[:0] for samples in work]
-    steps = compared_steps(base, other, spread)
     if len(steps):  # a layer or kernel took what the sizes that a side happened to hold make of it
         tables["layers"] = tables["layers"].iloc[:0]
         work = [samples.iloc[:0] for samples in work]
@@ -97,12 +99,11 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     }
     for name in ("totals", "names", "causes"):
         frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
-    heads = step_headlines(steps) or headlines(sides, found, spread)
     memory = memory_totals(base, other)
     frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
     said = [
-        *statements(frames, shape, found, clocks, heads, are_operators),
+        *statements(frames, shape, found, clocks, heads or of_recordings(sides, found, spread), are_operators),
         *step_statements(steps),
         *memory_statements(memory),
     ]

@@ -1,7 +1,7 @@
 """Two sides → what the comparison opens with: both times of one window, their ratio with its interval, and one word."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -24,8 +24,11 @@ from xsp_post.model.results import frame_or_empty
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
 SAME_RATIO = 0.1
-# From one execution to the next it takes as long as one of them, within this; else the time between two is what counts.
-_PACE_RATIO = 0.9
+# The time from one execution to the next is what counts where it is not that of one of them within this, or where it
+# changed otherwise by more than this.
+_PACE_RATIO, _MOST_APART = 0.9, 0.05
+# A pace beyond the upper quartile by so many times their distance, and beyond so many times the median, is a pause.
+_FAR_RATIO, _LONG_RATIO = 3.0, 1.5
 # So many of the sizes that differ do so by one factor where the inputs are larger and nothing else is changed.
 _MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
@@ -62,8 +65,8 @@ class Headline:
         return SAME if max(abs(self.low), abs(self.high)) <= SAME_RATIO else UNDECIDED
 
 
-def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[Headline]:
-    """One per phase and batch size that both sides have; else their main executions; else the recordings."""
+def headlines(sides: list[Side], spread: float) -> list[Headline]:
+    """One per phase and batch size that both sides have; else their main executions."""
     rows, sizes = [_executions(side) for side in sides], _size_ratio(sides)
     keys = ["phase", "batch_size"]
     matched = [frame[frame["pair_index"] >= 0] for frame in rows]
@@ -78,10 +81,7 @@ def headlines(sides: list[Side], found: Impact | None, spread: float) -> list[He
     if not made and all(len(frame) for frame in rows):
         mine = [_main(frame, keys) for frame in rows]
         made = [("", _of_executions(mine, spread, sizes))]
-    said = [Headline(one.window, label, one.base_ns, one.other_ns, one.low, one.high, one.interval, one.scale)
-            for label, one in made if one is not None]  # fmt: skip
-    recorded = _of_recordings(found) if not said and found is not None else None
-    return [recorded] if recorded is not None else said
+    return [replace(one, label=label) for label, one in made if one is not None]
 
 
 def _words(phase: object, batch: object) -> str:
@@ -132,13 +132,17 @@ def _size_ratio(sides: list[Side]) -> float:
 def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Headline | None:
     """Latency against latency; where executions overlap on a side, or something takes time between them, the pace of
     both. ``sizes``: `_size_ratio`."""
-    pace = [frame["pace"].median() / frame["latency_ns"].median() for frame in rows]
-    is_pace = any(not _PACE_RATIO <= one <= 1 / _PACE_RATIO for one in pace) and not any(map(np.isnan, pace))
+    latency = [trimmed_mean(frame["latency_ns"]) for frame in rows]
+    pace = [_elapsed(frame["pace"].dropna().to_numpy(np.float64)) for frame in rows]
+    lone = [_elapsed(frame["latency_ns"][frame["pace"].notna()].to_numpy(np.float64)) for frame in rows]
+    ratios = np.divide(pace, lone)
+    is_far = (ratios < _PACE_RATIO) | (ratios > 1 / _PACE_RATIO)
+    is_pace = bool((is_far.any() | (ratios.max() > (1 + _MOST_APART) * ratios.min())) & ~np.isnan(ratios).any())
     samples = [frame.assign(value=frame["pace" if is_pace else "latency_ns"]).dropna(subset="value") for frame in rows]
     values = np.concatenate([frame["value"].to_numpy(np.float64) for frame in samples])
     side = np.repeat([0, 1], [len(frame) for frame in samples])
     capture = np.concatenate([frame["capture_id"].to_numpy(np.int64) for frame in samples])
-    base, other = (trimmed_mean(frame["value"]) for frame in samples)
+    base, other = pace if is_pace else latency
     if not base > 0 or not other > 0 or not (values > 0).all():
         return None
     batches = [int(frame["batch_size"].iloc[0]) for frame in rows]
@@ -151,27 +155,39 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2
     interval = OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
     if np.isnan(half):
-        half, interval = _assumed(), ASSUMED
+        half, interval = _assumed(_ONE_SPREAD), ASSUMED
     ratio = other / base / scale
     window = PERIOD if is_pace else LATENCY
     return Headline(window, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, interval, scale)
 
 
-def _assumed() -> float:
-    """Half the interval, as a logarithm, of two single executions."""
+def _elapsed(paces: np.ndarray) -> float:
+    """The mean of paces without pauses: trimming would leave out what every fourth execution takes longer."""
+    if not len(paces):
+        return np.nan
+    low, middle, high = np.quantile(paces, [0.25, 0.5, 0.75])
+    return float(paces[paces <= max(high + _FAR_RATIO * (high - low), _LONG_RATIO * middle)].mean())
+
+
+def _assumed(spread: float) -> float:
+    """Half the interval, as a logarithm, of two values of such a spread."""
     freedom = np.array([STAND_IN_FREEDOM])
-    return float(t_quantiles(freedom, 1 - SIGNIFICANCE)[0] * _ONE_SPREAD * np.sqrt(2))
+    return float(t_quantiles(freedom, 1 - SIGNIFICANCE)[0] * spread * np.sqrt(2))
 
 
-def _of_recordings(found: Impact) -> Headline | None:
+def of_recordings(sides: list[Side], found: Impact | None, spread: float) -> list[Headline]:
     """The time of the recordings as they are, or that of the same kernels."""
+    if found is None:
+        return []
     window = next(row for row in found.totals.to_dict("records") if row["quantity"] == "window")
     base, other = (float(window[f"{side}_per_unit"]) / found.device_count for side in ("base", "other"))
     if not base > 0 or not other > 0:
-        return None
-    if found.unit == RECORDING:
-        half, ratio = _assumed(), other / base
-        return Headline(WHOLE, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, ASSUMED)
-    length = float(window["other_value"] / window["base_value"])
-    low, high = sorted(length / end - 1 for end in (found.low, found.high))
-    return Headline(WORK, "", base, other, low, high, BY_NAME)
+        return []
+    scale, is_work = _size_ratio(sides), found.unit == WORK
+    # the kernels of a long recording average what disturbs one execution
+    half = _assumed(spread if is_work else _ONE_SPREAD)
+    ratios = [float(window["other_value"] / window["base_value"]) / end if is_work else other / base
+              for end in ((found.high, found.low) if is_work else (1.0, 1.0))]  # fmt: skip
+    low, high = (ratio / scale * np.exp(sign * half) - 1 for ratio, sign in zip(ratios, (-1, 1)))
+    how = (WORK, BY_NAME) if is_work else (WHOLE, ASSUMED)
+    return [Headline(how[0], "", base, other, low, high, how[1], scale)]

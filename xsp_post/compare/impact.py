@@ -16,7 +16,7 @@ from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
-from xsp_post.tables.analyses.limits import COPY, group_times, is_of
+from xsp_post.tables.analyses.limits import BETWEEN, COPY, group_times
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"
 _EDGES = "edges"
@@ -26,6 +26,8 @@ _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
 # Kernel names that say so different amounts of work do not show two windows on one program.
 _MOST_APART = 1.5
+# Of the work, so much says that executions hold it several times, each kernel within so much of one factor.
+_MOST_WORK, _ONE_FACTOR = 0.9, 0.05
 
 
 @dataclass(frozen=True)
@@ -42,16 +44,23 @@ class Impact:
     causes: pd.DataFrame
 
 
-def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
+def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) -> Impact | None:
     """What the difference in time consists of; None where the results do not say what their devices did, or hold
-    executions of several kinds."""
+    executions of several kinds. ``is_period``: what lies between two executions counts."""
     chosen = [_deepest(side.results) for side in sides]
-    scopes = [_windows(side.results, ids, has_executions) for side, ids in zip(sides, chosen)]
-    if any(windows.empty or not windows["busy_ns"].sum() for windows, _ in scopes):
-        return None
-    units = [_executions(side, ids) for side, ids in zip(sides, chosen)] if has_executions else [1.0, 1.0]
+    counts = [_executions(side, ids) for side, ids in zip(sides, chosen)] if has_executions else [(1, 1), (1, 1)]
+    units = [float(executions) for executions, _ in counts]
     if not all(units):
         return None
+    wanted = (EXECUTION, *[BETWEEN] * is_period) if has_executions else ()
+    scopes = [_windows(side.results, ids, wanted) for side, ids in zip(sides, chosen)]
+    if any(windows.empty or not windows["busy_ns"].sum() for windows, _ in scopes):
+        return None
+    for (executions, pairs), frames in zip(counts, scopes):
+        for frame in frames:  # one time between less than executions
+            between = frame["scope"].eq(BETWEEN)
+            times = [name for name in frame.columns.astype(str) if name.endswith("_ns")]
+            frame[times] = frame[times].mul(np.where(between, executions / max(pairs, 1), 1.0), axis=0)
     kernels = [_kernels(side, ids, has_executions) for side, ids in zip(sides, chosen)]
     shapes = _side_by_side(kernels, ["name", *GEOMETRY])
     names = _side_by_side(kernels, ["name"])
@@ -60,11 +69,18 @@ def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
     else:
         unit, ratio, low, high = _work(names)
     divisors = [units[BASE], units[BASE] * ratio]
-    groups = [group_times(*scope) for scope in scopes]
+    groups = [_group_times(*scope, is_period) for scope in scopes]
     for found, (windows, _) in zip(groups, scopes):
         if graphs := int(windows["graph_busy_ns"].sum()):
             found["kernel"], found["graph"] = found["kernel"] - graphs, graphs
     sums = [_sums(windows, names, side) for (windows, _), side in zip(scopes, (BASE, OTHER))]
+    if is_period:  # what earlier launches still run in the first execution is none of it
+        for found, summed, prefix in zip(groups, sums, ("base", "other")):
+            own = names.loc[~names["is_communication"], f"{prefix}_total"].sum()
+            beyond = max(int(found["kernel"] - own), 0)
+            found["kernel"] -= beyond
+            for name in ("window", "busy", "device_time"):
+                summed[name] -= beyond
     if not has_executions:
         for side, ids, found, summed in zip(sides, chosen, groups, sums):
             found[_EDGES] = _edges(side.results, ids, summed)
@@ -72,6 +88,29 @@ def impact(sides: list[Side], *, has_executions: bool) -> Impact | None:
     causes = _causes(groups, shapes, divisors) if unit else pd.DataFrame(columns=["cause", "difference_ns", "example"])
     devices = len(scopes[BASE][0].drop_duplicates(["capture_id", "device_id"]))
     return Impact(unit, low, high, devices, _totals(sums, divisors), _ordered(table), causes)
+
+
+def are_unlike(sides: list[Side]) -> bool:
+    """Whether an execution of one side holds the work of several of the other: nearly all kernels of one name and shape
+    so many times as often. Executions that somebody marked alike on both sides are one thing, whatever they hold."""
+    marks = [frame_or_empty(side.results, "iterations", ["is_inferred"])["is_inferred"].astype(bool) for side in sides]
+    if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
+        return False
+    chosen = [_deepest(side.results) for side in sides]
+    units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
+    if not all(units):
+        return False
+    shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
+    shapes = shapes[~shapes["is_communication"]]
+    common = shapes[(shapes["base_count"] > 0) & (shapes["other_count"] > 0)]
+    times = [f"{side}_total" for side in ("base", "other")]
+    if common.empty or (common[times].sum() < _MOST_WORK * shapes[times].sum()).any():
+        return False
+    ratio = (common["other_count"] / units[OTHER] / (common["base_count"] / units[BASE])).to_numpy(float)
+    factor = float(np.median(ratio))
+    is_alike = np.abs(ratio / factor - 1) <= _ONE_FACTOR
+    share = min(is_alike.mean(), common.loc[is_alike, "base_total"].sum() / common["base_total"].sum())
+    return share >= _MOST_WORK and max(factor, 1 / factor) > _MOST_APART
 
 
 def _deepest(results: Results) -> list[int]:
@@ -82,22 +121,29 @@ def _deepest(results: Results) -> list[int]:
     return captures["capture_id"][depth == depth.max()].astype(int).tolist()
 
 
-def _windows(results: Results, ids: list[int], has_executions: bool) -> tuple[pd.DataFrame, pd.DataFrame]:
+def _windows(results: Results, ids: list[int], scopes: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Device windows and idle causes of scopes; () of all."""
     frames = []
     for name in ("device_windows", "idle_causes"):
         frame = frame_or_empty(results, name)
-        wanted = frame["capture_id"].isin(ids)
-        if has_executions:
-            wanted &= is_of(frame, "execution")
-        frames.append(frame[wanted])
+        wanted = frame["capture_id"].isin(ids) & (frame["scope"].isin(scopes) | (not scopes))
+        frames.append(frame[wanted].copy())
     return frames[0], frames[1]
 
 
-def _executions(side: Side, ids: list[int]) -> float:
-    """Measured executions in the captures; 0 where they are of several cases."""
+def _group_times(windows: pd.DataFrame, causes: pd.DataFrame, is_period: bool) -> dict[str, int]:
+    """Time of every group; of a period, groups between two executions have names of their own."""
+    between = [rows["scope"].eq(BETWEEN) & is_period for rows in (windows, causes)]
+    times = group_times(windows[between[0]], causes[between[1]]).items()
+    return group_times(windows[~between[0]], causes[~between[1]]) | {f"{name} {BETWEEN}": ns for name, ns in times}
+
+
+def _executions(side: Side, ids: list[int]) -> tuple[int, int]:
+    """Measured executions in the captures, and how often one follows another; 0 where they are of several cases."""
     rows = side.cases.iterations
     mine = rows[rows["capture_id"].isin(ids) & rows["is_measured"].astype(bool) & (rows["iteration_index"] >= 0)]
-    return float(len(mine)) if mine["case_index"].nunique() == 1 else 0.0
+    count = len(mine) if mine["case_index"].nunique() == 1 else 0
+    return count, count - len(mine.drop_duplicates(["capture_id", "process_id"]))
 
 
 def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
@@ -211,6 +257,7 @@ KERNEL_CAUSES = {
     "overlap": "kernels that run side by side",
 }
 _GROUP_CAUSES = {
+    "kernel": "kernels",
     COMMUNICATION: "communication that no kernel hides",
     COPY: "copies, and waiting for copy calls",
     "graph": "CUDA graphs, whose kernels were not recorded",
@@ -232,7 +279,9 @@ def _causes(groups: list[dict[str, int]], shapes: pd.DataFrame, divisors: list[f
     rows += [(KERNEL_CAUSES[cause], value, example) for cause, (value, example) in split.items()]
     for group in dict.fromkeys([*groups[BASE], *groups[OTHER]]):
         if group != "kernel":
-            rows.append((_GROUP_CAUSES[group], _per(groups, group, divisors), ""))
+            name, _, where = group.partition(" ")
+            text = _GROUP_CAUSES[name] + " between executions" * bool(where)
+            rows.append((text, _per(groups, group, divisors), ""))
     table = pd.DataFrame(rows, columns=["cause", "difference_ns", "example"])
     return table.iloc[(-table["difference_ns"].abs()).argsort(kind="stable")].reset_index(drop=True)
 

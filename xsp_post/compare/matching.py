@@ -32,6 +32,12 @@ class Side:
         return np.where(wanted, self.pair_of_case[rows["case_index"].to_numpy(np.int64)], -1)
 
 
+def is_guess(results: Results) -> bool:
+    """Whether the executions of a result are a guess: such are none."""
+    chosen = frame_or_empty(results, "execution_candidates", ["is_chosen", "confidence"])
+    return bool((chosen["is_chosen"].astype(bool) & chosen["confidence"].astype(str).eq("low")).any())
+
+
 def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:
     """Pairs of cases (schemas: compare_cases, without texts of times) and the two sides.
 
