@@ -35,6 +35,7 @@ from xsp_post.compare.steps import compared_steps, step_headlines, step_statemen
 from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results, empty_table, typed
 from xsp_post.names.families import families
+from xsp_post.replay.recording import guessed_captures
 
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
@@ -68,7 +69,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     layer_samples = matching.with_base_paths(layer_samples, renamed)
     work = [matching.kernel_samples(side) for side in sides]
     tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
-    is_one_unit = not any(matching.is_guess(results) for results in (base, other)) and not are_unlike(sides)
+    is_one_unit = not any(map(guessed_captures, (base, other))) and not are_unlike(sides)
     has_executions = bool(tables["models"]["quantity"].eq("model_latency").any()) and is_one_unit
     steps = compared_steps(base, other, spread)
     heads = step_headlines(steps) or (headlines(sides, spread) if is_one_unit else [])

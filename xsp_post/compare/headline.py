@@ -17,7 +17,7 @@ from xsp_post.compare.differences import (
     STAND_IN_FREEDOM,
     differences,
 )
-from xsp_post.compare.impact import RECORDING, WORK, Impact
+from xsp_post.compare.impact import EXECUTION, WORK, Impact
 from xsp_post.compare.matching import Side
 from xsp_post.model.results import frame_or_empty
 
@@ -34,7 +34,7 @@ _MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
 _ONE_SPREAD = 0.05
 # What was measured, and how its interval was found.
-LATENCY, PERIOD, WHOLE = "latency", "period", RECORDING
+LATENCY, PERIOD = "latency", "period"  # else WORK or RECORDING
 OVER_CAPTURES, OVER_EXECUTIONS, ASSUMED, BY_NAME = "captures", "executions", "assumed", "names"
 
 
@@ -177,7 +177,7 @@ def _assumed(spread: float) -> float:
 
 def of_recordings(sides: list[Side], found: Impact | None, spread: float) -> list[Headline]:
     """The time of the recordings as they are, or that of the same kernels."""
-    if found is None:
+    if found is None or found.unit == EXECUTION:
         return []
     window = next(row for row in found.totals.to_dict("records") if row["quantity"] == "window")
     base, other = (float(window[f"{side}_per_unit"]) / found.device_count for side in ("base", "other"))
@@ -185,9 +185,7 @@ def of_recordings(sides: list[Side], found: Impact | None, spread: float) -> lis
         return []
     scale, is_work = _size_ratio(sides), found.unit == WORK
     # the kernels of a long recording average what disturbs one execution
-    half = _assumed(spread if is_work else _ONE_SPREAD)
-    ratios = [float(window["other_value"] / window["base_value"]) / end if is_work else other / base
-              for end in ((found.high, found.low) if is_work else (1.0, 1.0))]  # fmt: skip
-    low, high = (ratio / scale * np.exp(sign * half) - 1 for ratio, sign in zip(ratios, (-1, 1)))
-    how = (WORK, BY_NAME) if is_work else (WHOLE, ASSUMED)
-    return [Headline(how[0], "", base, other, low, high, how[1], scale)]
+    half, ends = (_assumed(spread), (found.high, found.low)) if is_work else (_assumed(_ONE_SPREAD), (1.0, 1.0))
+    ratios = window["other_value"] / window["base_value"] / np.array(ends) / scale
+    low, high = ratios * np.exp((-half, half)) - 1
+    return [Headline(found.unit, "", base, other, low, high, BY_NAME if is_work else ASSUMED, scale)]

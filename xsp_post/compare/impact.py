@@ -10,9 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.compare.matching import BASE, OTHER, Side
+from xsp_post.compare.matching import BASE, OTHER, Side, deepest
 from xsp_post.model.kinds import GEOMETRY
-from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
@@ -26,8 +25,8 @@ _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
 # Kernel names that say so different amounts of work do not show two windows on one program.
 _MOST_APART = 1.5
-# Of the work, so much says that executions hold it several times, each kernel within so much of one factor.
-_MOST_WORK, _ONE_FACTOR = 0.9, 0.05
+# Executions hold a work several times where so many of the different kernels are within so much of one factor.
+_MOST_KERNELS, _ONE_FACTOR = 0.9, 0.05
 
 
 @dataclass(frozen=True)
@@ -47,20 +46,18 @@ class Impact:
 def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) -> Impact | None:
     """What the difference in time consists of; None where the results do not say what their devices did, or hold
     executions of several kinds. ``is_period``: what lies between two executions counts."""
-    chosen = [_deepest(side.results) for side in sides]
-    counts = [_executions(side, ids) for side, ids in zip(sides, chosen)] if has_executions else [(1, 1), (1, 1)]
-    units = [float(executions) for executions, _ in counts]
+    chosen = [deepest(side.results) for side in sides]
+    units, pairs = zip(*(_executions(side, ids) if has_executions else (1, 1) for side, ids in zip(sides, chosen)))
     if not all(units):
         return None
     wanted = (EXECUTION, *[BETWEEN] * is_period) if has_executions else ()
     scopes = [_windows(side.results, ids, wanted) for side, ids in zip(sides, chosen)]
     if any(windows.empty or not windows["busy_ns"].sum() for windows, _ in scopes):
         return None
-    for (executions, pairs), frames in zip(counts, scopes):
-        for frame in frames:  # one time between less than executions
-            between = frame["scope"].eq(BETWEEN)
-            times = [name for name in frame.columns.astype(str) if name.endswith("_ns")]
-            frame[times] = frame[times].mul(np.where(between, executions / max(pairs, 1), 1.0), axis=0)
+    for frame, count, less in zip([one for both in scopes for one in both], np.repeat(units, 2), np.repeat(pairs, 2)):
+        times = [name for name in frame.columns.astype(str) if name.endswith("_ns")]
+        more = np.where(frame["scope"].eq(BETWEEN) & is_period, count / max(less, 1), 1.0)
+        frame[times] = frame[times].mul(more, axis=0)
     kernels = [_kernels(side, ids, has_executions) for side, ids in zip(sides, chosen)]
     shapes = _side_by_side(kernels, ["name", *GEOMETRY])
     names = _side_by_side(kernels, ["name"])
@@ -68,7 +65,7 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
         unit, ratio, low, high = EXECUTION, units[OTHER] / units[BASE], np.nan, np.nan
     else:
         unit, ratio, low, high = _work(names)
-    divisors = [units[BASE], units[BASE] * ratio]
+    divisors = [float(units[BASE]), units[BASE] * ratio]
     groups = [_group_times(*scope, is_period) for scope in scopes]
     for found, (windows, _) in zip(groups, scopes):
         if graphs := int(windows["graph_busy_ns"].sum()):
@@ -79,8 +76,7 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
             own = names.loc[~names["is_communication"], f"{prefix}_total"].sum()
             beyond = max(int(found["kernel"] - own), 0)
             found["kernel"] -= beyond
-            for name in ("window", "busy", "device_time"):
-                summed[name] -= beyond
+            summed |= {name: summed[name] - beyond for name in ("window", "busy", "device_time")}
     if not has_executions:
         for side, ids, found, summed in zip(sides, chosen, groups, sums):
             found[_EDGES] = _edges(side.results, ids, summed)
@@ -96,29 +92,16 @@ def are_unlike(sides: list[Side]) -> bool:
     marks = [frame_or_empty(side.results, "iterations", ["is_inferred"])["is_inferred"].astype(bool) for side in sides]
     if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
         return False
-    chosen = [_deepest(side.results) for side in sides]
+    chosen = [deepest(side.results) for side in sides]
     units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
     if not all(units):
         return False
     shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
-    shapes = shapes[~shapes["is_communication"]]
-    common = shapes[(shapes["base_count"] > 0) & (shapes["other_count"] > 0)]
-    times = [f"{side}_total" for side in ("base", "other")]
-    if common.empty or (common[times].sum() < _MOST_WORK * shapes[times].sum()).any():
-        return False
-    ratio = (common["other_count"] / units[OTHER] / (common["base_count"] / units[BASE])).to_numpy(float)
-    factor = float(np.median(ratio))
-    is_alike = np.abs(ratio / factor - 1) <= _ONE_FACTOR
-    share = min(is_alike.mean(), common.loc[is_alike, "base_total"].sum() / common["base_total"].sum())
-    return share >= _MOST_WORK and max(factor, 1 / factor) > _MOST_APART
-
-
-def _deepest(results: Results) -> list[int]:
-    """The captures of the deepest level."""
-    captures = frame_or_empty(results, "captures", ["capture_id", "level"])
-    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
-    depth = captures["level"].astype(object).map(depths).fillna(0)
-    return captures["capture_id"][depth == depth.max()].astype(int).tolist()
+    unit, ratio, _, _ = _work(shapes)
+    each = (shapes["other_count"] / shapes["base_count"])[shapes[["base_count", "other_count"]].all(axis=1)]
+    factor = ratio * units[BASE] / units[OTHER]
+    is_one = (each / ratio - 1).abs().le(_ONE_FACTOR).mean() >= _MOST_KERNELS
+    return unit == WORK and is_one and max(factor, 1 / factor) > _MOST_APART
 
 
 def _windows(results: Results, ids: list[int], scopes: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:

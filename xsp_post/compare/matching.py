@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.tables.analyses.cases import Cases, find_cases
@@ -32,10 +33,13 @@ class Side:
         return np.where(wanted, self.pair_of_case[rows["case_index"].to_numpy(np.int64)], -1)
 
 
-def is_guess(results: Results) -> bool:
-    """Whether the executions of a result are a guess: such are none."""
-    chosen = frame_or_empty(results, "execution_candidates", ["is_chosen", "confidence"])
-    return bool((chosen["is_chosen"].astype(bool) & chosen["confidence"].astype(str).eq("low")).any())
+def deepest(results: Results) -> list[int]:
+    """The captures of the deepest level, that with most kernels first."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
+    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
+    depth = captures["level"].astype(object).map(depths).fillna(0)
+    ranked = captures[depth == depth.max()].sort_values("kernel_count", ascending=False, kind="stable")
+    return ranked["capture_id"].astype(int).tolist()
 
 
 def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:

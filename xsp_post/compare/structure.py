@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import sentence
+from xsp_post.compare.matching import deepest
 from xsp_post.model.kinds import GEOMETRY
-from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count
 
@@ -34,7 +34,7 @@ class Structure:
 
 def structure(base: Results, other: Results) -> Structure:
     """Compare the deepest capture of each side, kernel by kernel in launch order."""
-    ids = [_deepest(results) for results in (base, other)]
+    ids = [next(iter(deepest(results)), -1) for results in (base, other)]
     order = [_in_launch_order(results, capture) for results, capture in zip((base, other), ids)]
     same_sequence, kernels = _kernels(order)
     are_operators = has_operators(base) or has_operators(other)
@@ -58,18 +58,6 @@ def has_operators(results: Results) -> bool:
     """Whether operators of a CPU stand for kernels. Which of nested operators does the work is decided by its time
     in each capture, so that their sets say nothing about the program."""
     return bool((results.found()["code"].astype(object) == _OPERATORS).any())
-
-
-def _deepest(results: Results) -> int:
-    captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
-    depth = (
-        captures["level"]
-        .astype(object)
-        .map({level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1})
-        .fillna(0)
-    )
-    ranked = captures.assign(depth=depth).sort_values(["depth", "kernel_count"], ascending=False, kind="stable")
-    return int(ranked["capture_id"].iloc[0]) if len(ranked) else -1
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:

@@ -89,13 +89,17 @@ class Recording:
         return int(min(starts)) if starts else 0
 
 
+def guessed_captures(results: Results) -> set[int]:
+    """The captures whose executions are a guess: such executions are none, as in device_windows."""
+    chosen = frame_or_empty(results, "execution_candidates", ["capture_id", "is_chosen", "confidence"])
+    return set(chosen["capture_id"][chosen["is_chosen"].astype(bool) & chosen["confidence"].astype(str).eq("low")])
+
+
 def read_recording(results: Results, capture_id: int) -> Recording:
     """The calls and operations of one capture, from a store or an analysis in memory; of a large one a part."""
     iterations = frame_or_empty(results, "iterations")
-    chosen = frame_or_empty(results, "execution_candidates", ["capture_id", "is_chosen", "confidence"])
-    chosen = chosen[(chosen["capture_id"] == capture_id) & chosen["is_chosen"].astype(bool)]
-    is_guess = bool(chosen["confidence"].astype(str).eq("low").any())  # such executions are none, as in device_windows
-    iterations = iterations[(iterations["capture_id"] == capture_id) & (not is_guess)].reset_index(drop=True)
+    wanted = iterations["capture_id"].eq(capture_id) & (capture_id not in guessed_captures(results))
+    iterations = iterations[wanted].reset_index(drop=True)
     span = _part(results, capture_id, iterations)
     rows, name = _operations(results, capture_id, span)
     edges = frame_or_empty(results, "dependencies")
