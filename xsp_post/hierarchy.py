@@ -37,7 +37,7 @@ from xsp_post.tree.iterations import measure_iterations, number_iterations
 from xsp_post.tree.layer_evidence import layer_evidence
 from xsp_post.tree.layer_keys import number_layers
 from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, passes_inside, periods_of
-from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.pieces import in_pieces, with_layers
 from xsp_post.tree.projection import project_overlapping
@@ -109,12 +109,16 @@ def _nested(trace: Trace, options: Options, names: NodeNames, constants: Constan
         joined = pool.submit(attribution.join_launches, trace)
         nesting, usable = _nest_spans(trace)
         launch_id = joined.result()
-    owners = attribution.attribute(trace, nesting, usable, launch_id)
+    text = without_numbers(names.folded_names)[names.folded] if len(trace.spans) else names.folded
+    beside = attribution.beside_the_work(trace, launch_id, text, constants)
+    owners = attribution.attribute(trace, nesting, usable, launch_id, beside)
     span_parent, span_depth = _span_forest(trace, nesting, usable)
     names.count_what_grows(trace.spans, span_depth, constants.fewest_turns)
     forward = layering.forward_of_backward(trace.spans, names.sequence(trace), names.span("is_backward"), span_parent)
+    if (forward < 0).all():
+        forward = layering.forward_by_order(trace.spans, names.folded, names.folded_names, span_parent, constants)
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
-    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, options, constants)
+    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, beside, options, constants)
     forget_forests()  # that of the spans
     nodes, activities = make_frames(trace, names, span_parent, levels.level, owners, launch_id)
     return Draft(
@@ -196,7 +200,7 @@ def _span_forest(trace: Trace, nesting: Nesting, usable: np.ndarray) -> tuple[np
 
 def _levels(
     trace: Trace, names: NodeNames, parent: np.ndarray, depth: np.ndarray, forward: np.ndarray, owners: pd.DataFrame,
-    launch_id: np.ndarray, options: Options, constants: Constants,
+    launch_id: np.ndarray, beside: np.ndarray, options: Options, constants: Constants,
 ) -> level_rules.Levels:  # fmt: skip
     spans = trace.spans
     owner = owners["span"].to_numpy()
@@ -211,7 +215,7 @@ def _levels(
         times=times_of(trace, names, parent, owners, launch_id),
         periods=lambda: periods_of(trace, launch_id, constants) if options.infer and not options.layers_from else None,
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
-        constants=constants,
+        beside=beside, constants=constants,
     )  # fmt: skip
     return level_rules.assign_levels(ranges, options)
 

@@ -18,11 +18,13 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree.attribution import (
     attribute,
+    beside_the_work,
     join_launches,
     opaque_graph_launches,
     original_creation,
     shared_correlations,
 )
+from xsp_post.tree.structure.constants import DEFAULTS
 
 PROCESS_OF_THREAD = (0, 0, 0, 1)
 RANGES = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 25)), max_size=20)
@@ -200,3 +202,22 @@ def test_work_outside_ranges_without_a_launch_and_of_a_graph_have_nodes_of_their
     kind = tree.nodes["kind"].to_numpy()[tree.activities["node_id"].to_numpy()].tolist()
     length = (tree.activities["end_ns"] - tree.activities["start_ns"]).tolist()
     assert dict(zip(kind, length)) == {NodeKind.NO_LAUNCH: 4, NodeKind.UNATTRIBUTED: 3, NodeKind.GRAPH: 30}
+
+
+def test_ranges_of_a_thread_that_launches_nothing_need_a_reason_to_hold_launches():
+    """A step around ten launches is one, also where pauses are long; a clock of another thread is not."""
+    at = [1_000 * step + 20 * k for step in range(12) for k in range(10)]
+    launches = [{"thread_index": 0, "start_ns": t, "end_ns": t + 5} for t in at]
+    activities = [{"thread_index": 0, "name_id": 1 + k % 10} for k in range(len(at))]
+    steps = [{"thread_index": 1, "start_ns": 1_000 * n - 5, "end_ns": 1_000 * n + 900, "name_id": 0} for n in range(12)]
+    clock = [{"thread_index": 2, "start_ns": 70 * n, "end_ns": 70 * n + 60, "name_id": 1} for n in range(160)]
+    spans = [*steps, *clock]
+    trace = trace_of_rows(process_of_thread=PROCESS_OF_THREAD, spans=spans, launches=launches, activities=activities)
+    text = np.array([row["name_id"] for row in spans])
+    found = beside_the_work(trace, np.arange(len(launches)), text, DEFAULTS)
+    assert not found[: len(steps)].any() and found[len(steps) :].all()
+    trace = trace_of_rows(
+        process_of_thread=PROCESS_OF_THREAD, spans=clock,
+        launches=[{**row, "thread_index": 2} for row in launches], activities=activities,
+    )  # fmt: skip
+    assert not beside_the_work(trace, np.arange(len(launches)), text[len(steps) :], DEFAULTS).any()

@@ -13,6 +13,7 @@ from xsp_post.arrays.intervals import depths
 from xsp_post.model.levels import Level
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
 from xsp_post.tree import layering
+from xsp_post.tree.structure.constants import DEFAULTS
 
 SEEDS = st.lists(st.integers(0, 100), min_size=1, max_size=14)
 
@@ -210,3 +211,18 @@ def test_a_layer_that_was_not_measured_is_never_counted_as_one():
     found, how = layers_of(nodes, [(node, int(Attribution.NESTING), -1) for node in (1, 2, 3, 0)])
     assert found == [1, 2, 3, -1]
     assert how == ["INFERRED", "TWIN", "HOOK_PAIR", "NONE"]
+
+
+def test_gradients_without_numbers_are_matched_as_brackets_close():
+    """Three convolutions and their gradients, twice, one evaluated between; `add` has a gradient now and then."""
+    texts = np.array(["aten::cudnn_convolution", "CudnnConvolutionBackward", "aten::add_", "AddBackward0"], object)
+    step = [0, 0, 0, 1, 1, 1]
+    folded = np.array([*step, 0, *step, *[2] * 9, 3])
+    ranges = pd.DataFrame({"process_index": 0, "start_ns": 10 * np.arange(len(folded))})
+    parent = np.full(len(folded), -1, np.int32)
+    found = layering.forward_by_order(ranges, folded, texts, parent, DEFAULTS).tolist()
+    assert found == [-1, -1, -1, 2, 1, 0, -1, -1, -1, -1, 9, 8, 7] + [-1] * 10
+    # what lies in a gradient is of its layer, and an operator in one of its name is no other
+    folded, parent = np.array([0, 0, 1, 0]), np.array([-1, 0, -1, 2], np.int32)
+    found = layering.forward_by_order(ranges[:4], folded, texts, parent, DEFAULTS).tolist()
+    assert found == [-1, -1, 0, 0]

@@ -91,11 +91,11 @@ def test_no_layer_of_a_real_training_has_more_busy_time_than_latency(captures):
     assert len(timed) > 200 and (timed["busy_ns"] <= timed["latency_ns"]).all()
 
 
-def test_without_sequence_numbers_gradients_stay_beside_the_layers(tmp_path):
+def test_without_sequence_numbers_gradients_belong_to_the_layer_of_their_operator(tmp_path):
     layers, analysis = layers_of(tmp_path, modules=True, seq=False)
     assert layers.groupby("iteration_index")["kernel_count"].sum().tolist() == [KERNELS_PER_STEP] * STEPS
     assert set(layers["layer_name"]) > {f"model.layers.{k}.mlp" for k in range(LAYERS)}
-    assert (analysis.frame("kernels")["layer_attribution"] == "nesting").all()
+    assert set(analysis.frame("kernels")["layer_attribution"]) == {"nesting", "sequence"}
 
 
 def test_replicas_on_threads_of_their_own_are_the_same_layers(tmp_path):

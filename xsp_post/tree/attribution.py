@@ -12,6 +12,7 @@ from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.arrays.joins import join_ids, rows_of
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution
+from xsp_post.tree.structure.constants import Constants
 
 
 def join_launches(trace: Trace) -> np.ndarray:
@@ -39,14 +40,54 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
     return count
 
 
-def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray) -> pd.DataFrame:
+def beside_the_work(trace: Trace, launch_id: np.ndarray, text: np.ndarray, constants: Constants) -> np.ndarray:
+    """Ranges of threads that launch nothing, such as a heartbeat, bool per span: those of one text (``text``: its
+    number) hold launches of others now and then only, or begin and end anywhere between them, and with any of them."""
+    spans, launches, activities = trace.spans, trace.launches, trace.activities
+    beside = np.zeros(len(spans), bool)
+    used = distinct(launch_id[launch_id >= 0])
+    process, thread = (launches[c].to_numpy()[used] for c in ("process_index", "thread_index"))
+    silent = np.isin(spans["process_index"].to_numpy(), process) & ~spans["is_cross_thread"].to_numpy()
+    silent &= ~np.isin(spans["thread_index"].to_numpy(), thread)
+    if not silent.any():
+        return beside
+    name, launched = np.full(len(launches), -1, np.int64), np.flatnonzero(launch_id >= 0)[::-1]
+    name[launch_id[launched]] = activities["name_id"].to_numpy()[launched]  # of several kernels the first
+    for one in distinct(spans["process_index"].to_numpy()[silent]).tolist():
+        rows = used[process == one]
+        rows = rows[np.argsort(launches["start_ns"].to_numpy()[rows], kind="stable")]
+        at, end = (launches[c].to_numpy()[rows] for c in ("start_ns", "end_ns"))
+        pause = np.maximum(at[1:] - np.maximum.accumulate(end)[:-1], 0)
+        is_long = pause >= constants.clear_pause * np.median(np.append(pause, 0))
+        by_chance = 1 - pause[is_long].sum() / max(int(end.max() - at[0]), 1)  # ends outside long pauses, of a clock
+        is_inside = np.r_[False, ~is_long, False]
+        mine = np.flatnonzero(silent & (spans["process_index"].to_numpy() == one))
+        first, last = (np.searchsorted(at, spans[c].to_numpy()[mine]) for c in ("start_ns", "end_ns"))
+        frame = pd.DataFrame({
+            "text": text[mine], "size": 1, "holds": last > first,
+            "cuts": is_inside[first].astype(float) + is_inside[last],
+            "begin": name[rows[np.minimum(first, len(rows) - 1)]], "end": name[rows[last - 1]],
+        })  # fmt: skip
+        table = frame.groupby("text").agg({"size": "sum", "holds": "mean", "cuts": "mean"})
+        alike = sum(frame.groupby(["text", c]).size().groupby("text").max() for c in ("begin", "end"))
+        alike = alike / (2 * table["size"])
+        is_alike = (table["size"] >= constants.fewest_turns) & (alike >= constants.alike_ratio)
+        is_placed = is_alike | (table["cuts"] <= 2 * (1 - constants.alike_ratio) * by_chance)
+        is_placed &= table["holds"] >= constants.alike_ratio
+        beside[mine] = ~is_placed.reindex(frame["text"]).to_numpy()
+    return beside
+
+
+def attribute(
+    trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.ndarray, beside: np.ndarray | None = None
+) -> pd.DataFrame:
     """The innermost span of every activity, and how it was found.
 
     Returns columns ``launch_span`` (innermost range of the launching thread around the launch, −1),
     ``span`` (the range it counts for, −1) and ``attribution``; shape (activities, 3). ``usable`` maps the
     nesting's numbering to span ids. Order of the rules: a graph node goes to the range open when the
     original node was created; else same-thread nesting; else the shortest range of another thread of the
-    process that covers the launch.
+    process that covers the launch, but for those ``beside`` the work.
     """
     launched = np.flatnonzero(launch_id >= 0)
     thread, start, end = _launch_columns(trace, launch_id[launched])
@@ -62,7 +103,8 @@ def attribute(trace: Trace, nesting: Nesting, usable: np.ndarray, launch_id: np.
 
     missing = launched[~hit]
     if len(missing):
-        other = _covering_span(trace, usable, launch_id, missing)
+        homes = usable if beside is None else usable[~beside[usable]]
+        other = _covering_span(trace, homes, launch_id, missing)
         got = other >= 0
         span[missing[got]] = other[got]
         attribution[missing[got]] = int(Attribution.THREAD_TIME)

@@ -80,6 +80,8 @@ def _cycle_of(
         return None
     # what follows the last range of the last turn is not part of it
     inside = (turn >= 0) & (np.arange(len(turn)) <= member[-1])
+    if weight[inside & belongs[symbol]].sum() < constants.most_ratio * weight[inside].sum():
+        return None  # most of a turn is in none of the others
     return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]))
 
 

@@ -200,7 +200,7 @@ class _Finder:
         self.ranges, self.constants, self.is_all = ranges, ranges.constants, program is None
         self.times: Times = ranges.times
         self.work, self.share = ranges.times.work, 1.0
-        self.open = ~library & ~ranges.has_role("mark")
+        self.open = ~library & ~ranges.has_role("mark") & ~ranges.beside
         if program is not None:
             self.open &= program[self.times.process_index] == number
             self.work = self.work.of(program[self.work.process_index] == number)
@@ -437,13 +437,16 @@ class _Finder:
         large = ranges.around(self.open) | (self.inside[1] >= self.constants.fewest_launches) | most[called]
         spans = np.flatnonzero(outer & large)
         found = self.of_ranges(OUTERMOST, spans, self.constants.prior_of_place)
-        if found is not None:  # one that does not recur is looked into
-            found.recurs = (
-                int(np.bincount(called[found.spans])[called[found.spans]].min()) >= self.constants.fewest_turns
-            )
-            found.recurs &= bool(ranges.around(self.open)[found.spans].any())  # recorded ranges are not replaced
-            holds = self.held(found.spans)[0] > 0
-            found.is_again = bool((np.bincount(called[found.spans[holds]]) > 1).any())
+        if found is None:
+            return None
+        often = np.bincount(called[found.spans])[called[found.spans]]
+        is_small = np.median(self.held(found.spans)[1]) < self.constants.fewest_launches
+        is_again = (often > 1).mean() >= self.constants.alike_ratio
+        if is_small and not is_again and len(often) >= self.constants.fewest_turns:
+            return None  # a few launches each, and most of another kind: they explain nothing
+        # one that does not recur is looked into; recorded ranges are not replaced
+        found.recurs = bool(often.min() >= self.constants.fewest_turns and ranges.around(self.open)[found.spans].any())
+        found.is_again = bool((np.bincount(called[found.spans[self.held(found.spans)[0] > 0]]) > 1).any())
         return found
 
     def training(self) -> Candidate | None:
@@ -503,13 +506,18 @@ class _Finder:
         trains, is_call = trains[rows], marked[rows]
         optimises = trains & found_in(ranges.folded_texts, _UPDATES)[folded]
         ends = optimises if optimises.any() else trains
+        held = self.inside[0][rows]
+        if not optimises.any() and held[trains].sum() < self.constants.large_ratio * held.sum():
+            return None  # a backward pass is a good part of a step
         turn = np.cumsum(np.r_[False, ends[:-1] & ~ends[1:]])
         weight = np.where(self._training[rows], 0.0, self.inside[0][rows] + 1.0)
         call = int(np.argmax(np.bincount(folded, weights=weight * (is_call | ~is_call.any()))))
+        is_pass = True
         if not is_call.any():
             is_call = (folded == call) & (weight > 0)
             if not optimises.any() and ranges.has_role("operator")[rows[is_call]].any():
                 return None  # operators forward and backward: nothing says where a step ends
+            is_pass = not ranges.has_role("operator")[rows[is_call]].any()
         # as many calls in each step: those before are evaluation; the last step may have been cut off
         calls = np.bincount(turn[is_call], minlength=int(turn[-1]) + 1)
         has_end = np.bincount(turn[ends], minlength=len(calls)) > 0
@@ -522,7 +530,7 @@ class _Finder:
         np.maximum.at(last, turn[is_beside], np.flatnonzero(is_beside) + 1)
         again = np.isin(folded, folded[turn > 0]) | (np.cumsum(is_call) > 0)
         keep = (np.arange(len(rows)) >= last[turn]) & again & (has_end | (calls > 0) & (calls <= usual))[turn]
-        return np.where(keep, turn, -1), call, rows[is_beside]
+        return np.where(keep, turn, -1), call, rows[is_beside & is_pass]
 
     def cycle(self) -> Candidate | None:
         """Sibling ranges that follow one another in the same order, again and again."""
@@ -565,8 +573,9 @@ class _Finder:
         owner = self._owner(spans, number, *(lies[c].to_numpy() for c in lies))
         ns, count = _sums(owner, work.ns, len(lies))
         series = used > int(turn.max())
-        # training work says as much as a text does where a step ends
-        prior = 1.0 if rule == TRAINING else self.constants.prior_of_model
+        # training work says as much as a text does where a step ends, and so do stages that count with a marker
+        is_said = rule == TRAINING or (rule == COUNTED and self.ranges.has_role("iteration")[spans].any())
+        prior = 1.0 if is_said else self.constants.prior_of_model
         priors = np.where(series, self.constants.prior_of_place, prior)
         table = self._series(ns, count, series.astype(np.int64), priors)
         found = self._summed(rule, spans[: len(turn)], table, [(name, int(turn.max()) + 1)])

@@ -161,10 +161,7 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
             rows = ranges.outermost(rows & (alike_one | ~ranges.around(rows & alike_one)))
             coverage = float(modules.weight[rows].sum()) / modules.total
             score = coverage * _rank_of_text(text)
-            # of two that hold about the same the outer one is meant
-            better = score > (2 - constants.holds_ratio) * best_score
-            better |= score > constants.holds_ratio * best_score and _lie_around(ranges, rows, best_rows)
-            if coverage >= least and better:
+            if coverage >= least and score > (2 - constants.holds_ratio) * best_score:
                 best, best_score, best_rows = number, score, rows
         if best < 0:
             break
@@ -241,10 +238,6 @@ def _convolutional(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.n
         for v in (conv, work, attention)
     ]
     return (sums[0] >= ranges.constants.convolution_ratio * np.maximum(sums[1], 1)) & (sums[2] == 0)
-
-
-def _lie_around(ranges: Ranges, outer: np.ndarray, inner: np.ndarray) -> bool:
-    return bool(inner.any()) and bool((ranges.inside(outer) | ~inner).all())
 
 
 def _layers_outside_blocks(ranges: Ranges, modules: _Modules, free: np.ndarray, inner: np.ndarray) -> np.ndarray:

@@ -10,6 +10,7 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind
+from xsp_post.tree.structure.constants import Constants
 
 _WAYS_OF_KINDS = {
     NodeKind.INFERRED: LayerAttribution.INFERRED, NodeKind.TWIN: LayerAttribution.TWIN,
@@ -84,6 +85,41 @@ def forward_of_backward(
             break
         result = np.where(further >= 0, further, result)
     return result
+
+
+_GRADIENT, _OPERATOR = r"(?:^|[: ])(\w+?)Backward\d*$", r"^aten::(\w+?)_?$"
+
+
+def forward_by_order(
+    ranges: pd.DataFrame, folded: np.ndarray, texts: np.ndarray, parent: np.ndarray, constants: Constants
+) -> np.ndarray:
+    """What `forward_of_backward` says, where no number links operators: the gradients of operators of one name come in
+    the reverse order of these, as brackets close (`CudnnConvolutionBackward`, `aten::cudnn_convolution`). Names of
+    which some operators have no gradient are left out. folded: number in ``texts`` of each range."""
+    result = np.full(len(ranges), -1, np.int32)
+    said = pd.Series(texts, dtype=object).astype(str)
+    names = [said.str.extract(pattern, expand=False) for pattern in (_GRADIENT, _OPERATOR)]
+    step = names[1].notna().to_numpy() * 1 - names[0].notna().to_numpy()
+    key = pd.factorize(names[0].fillna(names[1]).fillna("").str.replace("_", "").str.lower())[0]
+    gradient = (step < 0)[folded]
+    rows = np.flatnonzero(np.isin(key[folded], key[folded[gradient]]) & (step != 0)[folded])
+    if not len(rows):
+        return result
+    taken = np.zeros(len(ranges), bool)
+    taken[rows] = True
+    above = forest_of(parent).nearest(taken)[parent[rows]]
+    rows = rows[(parent[rows] < 0) | (above < 0) | (key[folded[above]] != key[folded[rows]])]  # the outer one of a name
+    frame = pd.DataFrame({"process": ranges["process_index"].to_numpy()[rows], "key": key[folded[rows]],
+                          "step": step[folded[rows]], "start": ranges["start_ns"].to_numpy()[rows]})  # fmt: skip
+    frame["row"] = rows
+    alike = frame.groupby(["process", "key"])["step"].transform("mean").abs() <= 1 - constants.alike_ratio
+    frame = frame[alike].sort_values("start", kind="stable")
+    depth = frame.groupby(["process", "key"])["step"].cumsum()
+    frame["level"] = depth + (frame["step"] < 0)
+    before = frame.groupby(["process", "key", "level"]).shift(1)
+    met = (frame["step"] < 0) & (before["step"] > 0)
+    result[frame["row"][met]] = before["row"][met].astype(np.int32)
+    return inherit(result, parent)
 
 
 def assign_layers(

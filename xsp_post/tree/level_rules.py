@@ -231,7 +231,7 @@ def _beside(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
 def _by_depth(ranges: Ranges, _: Options, library: np.ndarray, executions: Executions) -> _Found | None:
     if not len(ranges.parent):
         return None
-    model, outer = np.zeros(len(library), bool), ~library & (ranges.depth == 0)
+    model, outer = np.zeros(len(library), bool), ~library & ~ranges.beside & (ranges.depth == 0)
     has_work = ranges.times.work.total_ns > 0  # ranges of other threads than those that launched it are no executions
     for candidate in executions.others:
         if candidate.rule == OUTERMOST and executions.chosen is None and (candidate.is_again or not has_work):

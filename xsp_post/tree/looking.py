@@ -20,7 +20,6 @@ from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
-from xsp_post.names.families import families
 from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
 from xsp_post.tree.executions import OUTERMOST, SEQUENCE
@@ -54,7 +53,7 @@ def outside_ranges(draft: Draft) -> Draft:
     if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
         operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
         operators &= draft.column("level") != int(Level.LIBRARY)
-    elif not (draft.column("level") == int(Level.MODEL)).any():
+    elif len(draft.turns) or not (draft.column("level") == int(Level.MODEL)).any():
         operators = open_operators(draft.names, nodes, activities, draft.constants) & (draft.column("parent_id") == 0)
     uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
     rows = np.flatnonzero(draft.works())
@@ -314,7 +313,7 @@ def blocks_inside(draft: Draft) -> Draft:
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)
-    found, home = _worth_keeping(found, homes[home_of_iteration], _own_work(draft, rows), draft.constants.most_ratio)
+    found, home = _worth_keeping(found, homes[home_of_iteration], draft.length()[rows], draft.constants.most_ratio)
     if not len(found.nodes):
         return draft
     _named(draft, found, rows, operators)
@@ -460,13 +459,6 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray, most:
     kept = nodes[keep].reset_index(drop=True)
     kept["parent"] = number[parent[keep]]
     return replace(found, nodes=kept, node_of_launch=number[at], findings=[]), home[iteration[keep]]
-
-
-def _own_work(draft: Draft, rows: np.ndarray) -> np.ndarray:
-    """Device time of launches, ns; none of collectives, which wait for other ranks."""
-    codes, used = pd.factorize(draft.activities["name_id"].to_numpy()[rows])
-    texts = [str(draft.trace.strings[name]) if name >= 0 else "" for name in used.tolist()]
-    return np.where((families(texts) == "communication")[codes], 0, draft.length()[rows])
 
 
 def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:

@@ -31,6 +31,7 @@ class Ranges:
     text: Callable[[int], str]  # by row of it
     folded_texts: np.ndarray  # per folded id
     times: Times
+    beside: np.ndarray  # which have nothing to do with what was launched meanwhile
     # executions that the launch sequence alone says: their name, device time, launches, series; none, or not asked
     periods: Callable[[], tuple[str, np.ndarray, np.ndarray, np.ndarray] | None] = lambda: None
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes

@@ -104,7 +104,7 @@ class Structure:
 def structure_of(loops: Loops, launches: Launches) -> Structure:
     """The roles of loops."""
     traits, constants = launches.traits, launches.constants
-    loops = _in_equal_parts(loops, traits, constants)
+    loops, framed = _of_one_frame(_in_equal_parts(loops, traits, constants), launches)
     turn_kind = np.repeat(loops.kind, loops.count)
     nesting = nest(np.zeros(len(turn_kind), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
     parent = nesting.parent.astype(np.int64)
@@ -125,11 +125,11 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         is_pass = bool((traits.family[rows] == EMBEDDING).any())
         least = max(least, (cores == 2 and not is_pass) * constants.holds_ratio * found.period)
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
-        found.role = _role(result, found, launches)
+        found.role = LAYER if kind in framed else _role(result, found, launches)
         result.kinds.append(found)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
-            _begin_at_norm(loops, turn_kind, kind, found, launches)
+            _begin_later(loops, turn_kind, kind, found, launches)
     # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
     updates = [bool(traits.is_optimiser[k.start : k.end].any()) for k in result.kinds]
     for found, has_update in zip(result.kinds, updates, strict=True):
@@ -138,21 +138,30 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
     return result
 
 
-def _begin_at_norm(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
-    """A layer that could as well begin one launch later, with its normalisation, does: the addition before it is the
-    residual one of the layer before (``loops`` and ``found`` are changed)."""
-    symbols, family, mine = launches.symbols, launches.traits.family, np.flatnonzero(loops.kind == kind)
-    is_sum = family[found.start] in QUIET and family[found.start + 1] == NORMALISATION
+def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
+    """A layer that could as well begin a few launches later does (``loops`` and ``found`` are changed): where it begins
+    with more equal launches than the first one of its loop, as the others end the layer before; and where its
+    normalisation follows an addition, the residual one of the layer before."""
+    symbols, family, n = launches.symbols, launches.traits.family, len(launches)
+    mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
+    first, last, is_first = loops.first[mine], loops.last[mine] - 1, np.isin(turns, loops.first[mine])
+    edges = np.append(np.flatnonzero(np.diff(symbols)) + 1, n)
+    run = edges[np.searchsorted(edges, loops.turn_start[turns], side="right")] - loops.turn_start[turns]
+    by = int(np.median(run[~is_first])) - int(np.median(run[is_first])) if not is_first.all() else 0
+    is_sum = by <= 0 and family[found.start] in QUIET and family[found.start + 1] == NORMALISATION
+    by = 1 if is_sum else by
     end = loops.end[mine]
-    around = np.append(loops.start[loops.kind != kind], len(symbols))
-    goes_on = (np.append(symbols, -1)[end] == symbols[found.start]) & ~np.isin(end, around)
-    if is_sum and goes_on.mean() >= launches.constants.alike_ratio:
-        loops.start[mine] += 1
-        loops.end[mine] += goes_on
-        loops.turn_start[turn_kind == kind] += 1
-        loops.turn_end[turn_kind == kind] += 1
-        loops.turn_end[loops.last[mine] - 1] = loops.end[mine]
-        found.start, found.end = found.start + 1, found.end + 1
+    around = np.append(loops.start[loops.kind != kind], n)
+    goes_on = [(np.append(symbols, -1)[np.minimum(end + k, n)] == symbols[found.start]) for k in range(by)]
+    moves = np.logical_and.reduce([~np.isin(end, around), *goes_on])
+    if by <= 0 or moves.mean() < launches.constants.alike_ratio:
+        return
+    later = turns if is_sum else turns[~is_first]
+    loops.turn_start[later] += by
+    loops.turn_end[turns[~np.isin(turns, last)]] += by
+    loops.turn_end[last] += by * moves
+    loops.start[mine], loops.end[mine] = loops.turn_start[first], loops.turn_end[last]
+    found.start, found.end = found.start + by, found.end + by
 
 
 def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops:
@@ -186,15 +195,53 @@ def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops
     return replace(loops, first=last - loops.count * parts[loops.kind], last=last, turn_start=start, turn_end=end)
 
 
+def _of_one_frame(loops: Loops, launches: Launches) -> tuple[Loops, set[int]]:
+    """Layers of two kinds have one frame: what stands in each turn of a loop beside a loop of layers, begins and ends
+    as these do and has the attention of the turn, is a layer itself. Loops, and kinds of both."""
+    symbols, traits, constants, framed = launches.symbols, launches.traits, launches.constants, set[int]()
+    turn_kind = np.repeat(loops.kind, loops.count)
+    for kind in range(int(loops.kind.max(initial=-1)) + 1):
+        turns = np.flatnonzero(turn_kind == kind)
+        begin, end = loops.turn_start[turns], loops.turn_end[turns]
+        middle = len(turns) // 2
+        inner = (loops.start >= begin[middle]) & (loops.end <= end[middle]) & (loops.kind != kind) & (loops.count > 1)
+        if not inner.any() or not is_one_layer(traits, np.arange(begin[middle], end[middle])):
+            continue
+        size = np.where(inner, loops.end - loops.start, 0)
+        other = np.flatnonzero(loops.kind == loops.kind[np.argmax(size)])
+        other = other[np.argsort(loops.start[other])]
+        at = np.minimum(np.searchsorted(loops.start[other], begin), len(other) - 1)
+        head, tail = loops.start[other[at]] - begin, end - loops.end[other[at]]
+        if not ((np.minimum(head, tail) == 0) & (np.maximum(head, tail) > 0)).all():
+            continue
+        begin, end = np.where(head > 0, begin, end - tail), np.where(head > 0, begin + head, end)
+        rest, turn = symbols[begin[middle] : end[middle]], loops.first[other[at[middle]]]
+        layer = symbols[loops.turn_start[turn] : loops.turn_end[turn]]
+        most = min(len(rest), len(layer))
+        first, last = ((rest[::d][:most] == layer[::d][:most]).cumprod().sum() for d in (1, -1))
+        if min(first, last) and first + last >= constants.fewest_parts:
+            framed |= {kind, int(loops.kind[other[0]])}
+            times = np.where(loops.kind == kind, loops.count, 1)
+            count = np.repeat(np.where(loops.kind == kind, 1, loops.count), times)
+            loops.turn_start[turns], loops.turn_end[turns] = begin, end
+            loops = replace(
+                loops, kind=np.repeat(loops.kind, times), first=np.cumsum(count) - count, last=np.cumsum(count)
+            )
+            loops.start, loops.end = loops.turn_start[loops.first], loops.turn_end[loops.last - 1]
+    return loops, framed
+
+
 def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
-    """Launches of a turn that lie in loops of layers, so many or more in a row."""
-    loops = structure.loops
+    """Launches of a turn that lie in loops of layers, so many or more in a row; a cell of two launches is none."""
+    loops, layers = (
+        structure.loops,
+        [kind for kind, one in enumerate(structure.kinds) if one.role == LAYER and one.period > 2],
+    )
     start, end = loops.turn_start[turn], loops.turn_end[turn]
-    inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & (loops.count >= fewest))
-    is_layer = np.array([k.role == LAYER for k in structure.kinds] + [False], bool)
-    known = loops.kind[inside] < len(structure.kinds)
-    inside = inside[known]
-    inside = inside[is_layer[loops.kind[inside]]]
+    inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & np.isin(loops.kind, layers))
+    inside = inside[np.argsort(loops.start[inside], kind="stable")]
+    row = np.cumsum(np.r_[True, loops.start[inside[1:]] != loops.end[inside[:-1]]])  # loops that touch are one row
+    inside = inside[np.bincount(row[: len(inside)], weights=loops.count[inside])[row[: len(inside)]] >= fewest]
     return int((loops.end[inside] - loops.start[inside]).sum())
 
 
@@ -273,7 +320,6 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
         return _of_layers(structure, layers, launches)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
     starts, ends, series = _with_others(structure, starts, ends, series, layers, launches)
-    starts, ends = _with_what_recurs_between(starts, ends, launches)
     return _classified(starts, ends, series, launches)
 
 
@@ -282,26 +328,6 @@ def _sorted(*columns: np.ndarray) -> _Found:
     order = np.argsort(columns[0], kind="stable")
     starts, ends, series = (column[order] for column in columns)
     return starts, ends, series
-
-
-def _with_what_recurs_between(
-    starts: np.ndarray, ends: np.ndarray, launches: Launches
-) -> tuple[np.ndarray, np.ndarray]:
-    """What lies between executions again and again, always the same, is the end of the one before and the beginning of
-    the one after: they meet where the host pauses longest."""
-    gap = np.flatnonzero(starts[1:] > ends[:-1])
-    if not len(gap):
-        return starts, ends
-    content = Hashed.of(launches.symbols).stretches(ends[gap], starts[gap + 1])
-    starts, ends, pause = starts.copy(), ends.copy(), launches.pause
-    for word, count in zip(*np.unique(content, return_counts=True), strict=True):
-        mine = gap[content == word]
-        if count < launches.constants.fewest_turns:
-            continue
-        inside = np.arange(starts[mine[0] + 1] - ends[mine[0]] + 1)
-        cut = ends[mine] + int(np.median(pause[ends[mine][:, None] + inside], axis=0)[::-1].argmax())
-        starts[mine + 1] = ends[mine] = ends[mine] + starts[mine + 1] - cut
-    return starts, ends
 
 
 def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants) -> list[int]:
@@ -335,15 +361,14 @@ _AROUND_OTHERS = 2
 
 
 def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, constants: Constants) -> float:
-    """How well a kind of loop explains the sequence: the share its turns hold, how much they are of one length, and
-    what its role counts for. ``inner``: kinds inside it that could be executions as well."""
+    """How well a kind of loop explains the sequence: the share its turns hold, and what its role counts for. ``inner``:
+    kinds inside it that could be executions as well."""
     mine = structure.kinds[kind]
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
     less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
     if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
         less = _LESS[role] + _LESS[OTHER]
-    even = _evenness(structure, kind, constants)
-    return float(worth(share[kind] * even, 1.0, mine.turn_count, constants.prior_of_place**less))
+    return float(worth(share[kind], 1.0, mine.turn_count, constants.prior_of_place**less))
 
 
 def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> np.ndarray:
@@ -368,14 +393,6 @@ def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray,
         return large
     has_passes = any(structure.kinds[k].role == PASS for k in named)
     return named if has_passes else sorted({*named, *large})
-
-
-def _evenness(structure: Structure, kind: int, constants: Constants) -> float:
-    """Share of the turns of a kind that are about as long as its usual one."""
-    loops = structure.loops
-    length = (loops.turn_end - loops.turn_start)[structure.turn_kind == kind]
-    usual = structure.kinds[kind].period
-    return float((np.abs(length - usual) <= np.maximum(2, constants.uneven_ratio * usual)).mean())
 
 
 def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
@@ -585,13 +602,11 @@ def _with_others(
         if odd is not None and np.isin(loops.kind[inside], usual).all():
             more.append((*odd, int(series[near])))
         elif len(inside):
-            head, tail = _around_layers(structure, int(starts[near]), int(ends[near]))
             for row in inside.tolist():
-                size = structure.kinds[int(loops.kind[row])].period
-                first = int(loops.start[row]) - head if int(loops.start[row]) - head - a > size else a
-                stop = int(loops.end[row]) + tail if b - int(loops.end[row]) - tail > size else b
-                if len(inside) > 1:
-                    first, stop = max(a, int(loops.start[row]) - head), min(b, int(loops.end[row]) + tail)
+                first, stop = int(loops.start[row]), int(loops.end[row])
+                if len(inside) == 1:
+                    size = structure.kinds[int(loops.kind[row])].period
+                    first, stop = first if first - a > size else a, stop if b - stop > size else b
                 number = names.setdefault(int(loops.kind[row]), other + len(names))
                 more.append((first, stop, number))
                 a = stop
@@ -684,7 +699,8 @@ def _explain(
     is_one_each = len(np.unique(inside)) == 1 and (is_known or whole or is_even)
     is_one_each |= whole and (np.median(held) > 1 or (is_known and np.median(inside) == inside.max() == 1))
     same &= bool(np.median(inside) > 1 and np.median(ends - starts) >= constants.fewest_parts)
-    if len(found) > 1 and is_one_each and not same:
+    is_whole = found.covered() >= (1 - constants.near_ratio) * int((ends - starts).sum())  # no rows were lost
+    if len(found) > 1 and is_one_each and is_whole and not same:
         return False
     turns = np.bincount(structure.turn_kind, minlength=len(structure.kinds))
     is_near = np.abs(turns - len(starts)) <= (1 - constants.alike_ratio) * len(starts)
@@ -712,16 +728,6 @@ def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: 
     return int(starts[row]), int(ends[row])
 
 
-def _around_layers(structure: Structure, start: int, end: int) -> tuple[int, int]:
-    """How many launches of an execution come before its layers, and after them."""
-    loops = structure.loops
-    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
-    inside = np.flatnonzero(is_layer & (loops.start >= start) & (loops.end <= end) & (loops.count >= 2))
-    if not len(inside):
-        return 0, 0
-    return int(loops.start[inside].min()) - start, end - int(loops.end[inside].max())
-
-
 def _odd_turn(
     symbols: np.ndarray, a: int, b: int, like: list[tuple[int, int]], constants: Constants
 ) -> tuple[int, int] | None:
@@ -744,7 +750,9 @@ def _odd_turn(
             rest = piece[at:]
             stop = np.flatnonzero((rest[:-2] == turn[-3]) & (rest[1:-1] == turn[-2]) & (rest[2:] == turn[-1]))
             rest = rest[: int(stop[-1]) + 3] if len(stop) else rest
-            if len(rest) <= 2 * size and _in_common(rest, turn) >= constants.alike_ratio * size:
+            common = _in_common(rest, turn)
+            is_part = common >= constants.holds_ratio * len(rest) >= constants.most_ratio * size and len(stop)
+            if len(rest) <= 2 * size and (common >= constants.alike_ratio * size or is_part):
                 return a + at, a + at + len(rest)
     return None
 

@@ -4,6 +4,7 @@
 and findings.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -26,6 +27,8 @@ from xsp_post.tree.structure.hashes import Hashed, random_words
 from xsp_post.tree.structure.labels import Traits
 from xsp_post.tree.structure.nodes import nodes_of
 from xsp_post.tree.structure.outline import Sequence
+
+_MOST_COMPANIES = 8  # threads that others are compared with
 
 
 @dataclass
@@ -155,10 +158,11 @@ def _shortest(
     reaches from one range into the next."""
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
-    for columns in _ways_to_split(launches, rows, has_threads=owner is None):
+    for group in _ways_to_split(launches, rows, constants, has_threads=owner is None):
         for symbols in symbols_of(launches, rows):
             made = []
-            for part in _split(launches, rows, columns):
+            for number in range(int(group.max()) + 1):
+                part = np.flatnonzero(group == number)
                 own = symbols[part]
                 loops = find_loops(own, constants) if owner is None else _inside(own, owner[part], constants)
                 made.append((part, own, loops))
@@ -178,14 +182,6 @@ def _inside(symbols: np.ndarray, owner: np.ndarray, constants: Constants) -> Loo
     apart[place] = symbols
     apart[apart < 0] = int(symbols.max()) + 1 + np.arange(int(which[-1]) + 1)
     return _without_ends(find_loops(apart, constants), place, len(symbols))
-
-
-def _split(launches: pd.DataFrame, rows: np.ndarray, columns: list[str]) -> list[np.ndarray]:
-    """Positions in ``rows`` of each part."""
-    if not columns:
-        return [np.arange(len(rows))]
-    group = launches.iloc[rows].groupby(columns, sort=False).ngroup().to_numpy()
-    return [np.flatnonzero(group == number) for number in range(int(group.max()) + 1)]
 
 
 def _sequence(
@@ -211,17 +207,38 @@ def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort((started, at))]
 
 
-def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray, *, has_threads: bool) -> list[list[str]]:
-    """Columns to split a process by, simplest first; a way that splits nothing more is left out. Inside a range threads
-    take turns (forward and backward), so they are not told apart."""
-    ways: list[list[str]] = [[]]
-    thread = ["thread_index"] if has_threads else []
-    for columns in (thread, [*thread, "device_id", "context_id", "stream_id"]):
-        columns = [c for c in columns if c in launches]
-        more = [c for c in columns if len(np.unique(launches[c].to_numpy()[rows])) > 1]
-        if more and more != ways[-1]:
-            ways.append(more)
-    return ways
+def _ways_to_split(
+    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, *, has_threads: bool
+) -> Iterator[np.ndarray]:
+    """Numbers of the parts of a process, simplest way first: threads that take turns together, each thread, each
+    stream; a way that splits nothing more is left out. Inside a range threads take turns, so they are not told apart.
+    """
+    taken, before = launches.iloc[rows], np.zeros(len(rows), np.int64)
+    yield before
+    ways = [["company"], ["thread_index"]] if has_threads else [[]]
+    for columns in [*ways, [*ways[-1], "device_id", "context_id", "stream_id"]]:
+        if columns == ["company"]:
+            taken = taken.assign(company=_companies(taken["thread_index"].to_numpy(), constants))
+        known = [c for c in columns if c in taken]
+        group = taken.groupby(known, sort=False).ngroup().to_numpy() if known else before
+        if group.max() > before.max():
+            yield (before := group.astype(np.int64))
+
+
+def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
+    """Number of the company of each launch. Threads that take turns, such as those of forward and backward pass, are in
+    one; a thread that launches at any time between the launches of others is alone."""
+    code, _ = pd.factorize(thread)
+    company, often = np.full(len(code), -1, np.int64), np.bincount(code)
+    for number, one in enumerate(np.argsort(-often, kind="stable").tolist()):
+        mine = code == one
+        company[mine] = number
+        for other in range(min(number, _MOST_COMPANIES)):
+            turns = np.diff(mine[mine | (company == other)]).sum()
+            if (company == other).any() and turns * constants.fewest_parts <= 2 * often[one]:
+                company[mine] = other
+                break
+    return company
 
 
 def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:

@@ -316,23 +316,24 @@ def _cut(
     """Turns of the loops of one kind. All begin at the same place of the content, where most stretches begin or end."""
     phase, typical = _phases(hashed, prefix, runs, lag)
     offset = _usual_phase(state, phase, runs, lag)
-    made = _no_runs()
-    for _ in range(2):
+
+    def turns(offset: int) -> tuple[_Runs, np.ndarray]:
         starts = [np.arange(at, end - lag + 1, lag) for at, end in
                   zip((runs[:, 0] + (offset - phase) % lag).tolist(), runs[:, 1].tolist(), strict=True)]  # fmt: skip
         template = hashed.symbols[typical + (np.arange(lag) + offset) % lag]
-        before, made = made, _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants)
-        if len(made.turn_start) < len(before.turn_start):
-            return before  # some loops begin there, and lose a turn
-        shift = _begins_sooner(hashed.symbols, made, template, is_free)
-        if not shift:
-            break
-        offset = (offset - shift) % lag
-    return made
+        return _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants), template
+
+    made, template = turns(offset)
+    for shift in _begins_sooner(hashed.symbols, made, template, is_free):
+        moved, _ = turns((offset - shift) % lag)
+        if len(moved.turn_start) >= len(made.turn_start):
+            return moved
+    return made  # some loops would lose a turn
 
 
-def _begins_sooner(symbols: np.ndarray, made: _Runs, template: np.ndarray, is_free: np.ndarray) -> int:
-    """By how many symbols most loops begin before their first turn, where what stands there is the end of a turn."""
+def _begins_sooner(symbols: np.ndarray, made: _Runs, template: np.ndarray, is_free: np.ndarray) -> list[int]:
+    """By how many symbols most loops could begin before their first turn, where what stands there is the end of a turn;
+    and by how many all of them that could."""
     lag = len(template)
     rows = _sample(len(made.start))
     at = made.start[rows][:, None] - np.arange(1, lag)[None, :]
@@ -341,7 +342,9 @@ def _begins_sooner(symbols: np.ndarray, made: _Runs, template: np.ndarray, is_fr
     best = np.argmax(score, axis=1)
     sooner = np.where(score[np.arange(len(rows)), best] > 0, best + 1, 0) if lag > 1 else np.zeros(1, np.int64)
     often = np.bincount(sooner)
-    return int(np.argmax(often)) if often.max() * 2 >= len(rows) else 0
+    if not often[1:].any() or often.max() * 2 < len(rows) or not np.argmax(often):
+        return []
+    return [int(np.argmax(often)), int(sooner[sooner > 0].min())]
 
 
 def _phases(hashed: Hashed, prefix: np.ndarray, runs: np.ndarray, lag: int) -> tuple[np.ndarray, int]:

@@ -237,15 +237,23 @@ def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> l
     sizes = np.diff(edges)
     if not 2 <= len(sizes) <= 64 or np.median(sizes) < 8 or sizes.min() < 2:
         return []
-    labels: list[str] = []
+    pieces: list[tuple[int, str]] = []
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
         if thread[start] != thread[0]:
-            labels.append(BACKWARD)
-        elif traits.is_optimiser[rows[start:end]].any():
-            labels.append(OPTIMISER)
-        else:
-            labels.append(FORWARD if start == 0 or not labels or labels[-1] == BACKWARD else labels[-1])
-    return _numbered(edges, labels)
+            pieces.append((end, BACKWARD))
+            continue
+        stop = _end_of_update(traits, rows, start, end)
+        pieces += [(stop, OPTIMISER)] * (stop > start) + [(end, FORWARD)] * (stop < end)
+    return _numbered(pieces)
+
+
+def _end_of_update(traits: Traits, rows: np.ndarray, start: int, end: int) -> int:
+    """Where the update of weights in [start, end) ends: with what follows it, unless that is a pass; start for none."""
+    update = start + np.flatnonzero(traits.is_optimiser[rows[start:end]])
+    if not len(update):
+        return start
+    stop = int(update[-1]) + 1
+    return stop if does_layer_work(traits, rows[stop:end]).any() else end
 
 
 def _phases_by_name(traits: Traits, rows: np.ndarray) -> list[tuple[int, int, str]]:
@@ -257,19 +265,17 @@ def _phases_by_name(traits: Traits, rows: np.ndarray) -> list[tuple[int, int, st
     optimiser = np.flatnonzero(traits.is_optimiser[rows])
     optimiser = optimiser[optimiser > backward[-1]]
     last = int(optimiser[0]) if len(optimiser) >= 2 else m
-    edges, labels = [0], []
-    for end, label in ((first, FORWARD), (last, BACKWARD), (m, OPTIMISER)):
-        if end > edges[-1]:
-            edges.append(end)
-            labels.append(label)
-    return _numbered(np.array(edges), labels) if len(labels) > 1 else []
+    stop = _end_of_update(traits, rows, 0, first)  # that of the step before
+    stop = 0 if does_layer_work(traits, rows[:stop]).any() else stop
+    pieces = [(stop, OPTIMISER), (first, FORWARD), (last, BACKWARD), (m, OPTIMISER)]
+    return _numbered([one for one, before in zip(pieces, [(0, ""), *pieces], strict=False) if one[0] > before[0]])
 
 
-def _numbered(edges: np.ndarray, labels: list[str]) -> list[tuple[int, int, str]]:
-    """Labels that come twice get a number: forward 1, backward 1, forward 2 …"""
-    seen: dict[str, int] = {}
-    result = []
-    for start, end, label in zip(edges[:-1].tolist(), edges[1:].tolist(), labels, strict=True):
-        seen[label] = seen.get(label, 0) + 1
-        result.append((start, end, f"{label} {seen[label]}" if labels.count(label) > 1 else label))
-    return result
+def _numbered(pieces: list[tuple[int, str]]) -> list[tuple[int, int, str]]:
+    """Pieces (end, label), as (start, end, label); labels that come twice get a number: forward 1, backward 1 …; none
+    where there is one piece."""
+    labels = [label for _, label in pieces]
+    nth = [labels[: k + 1].count(label) for k, label in enumerate(labels)]
+    names = [f"{label} {k}" if labels.count(label) > 1 else label for label, k in zip(labels, nth, strict=True)]
+    ends = [end for end, _ in pieces]
+    return list(zip([0, *ends], ends, names, strict=False)) if len(pieces) > 1 else []

@@ -20,6 +20,7 @@ from xsp_post.tree.structure.labels import (
     does_layer_work,
     family_label,
     guess_type,
+    has_gradients,
     is_network,
     parts_of_block,
     phases,
@@ -287,17 +288,13 @@ def _stretches(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) ->
 
 
 def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
-    """Attention and MLP inside the blocks: of a typical block of each kind, in all of its length."""
+    """Attention and MLP inside the blocks: of a typical block of each kind and length, in all like it."""
     frames = []
     kinds, start, end = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end"))
-    for kind in np.unique(kinds).tolist():
-        if sequence.structure.kinds[kind].holds_layers:
-            continue
-        mine = np.flatnonzero(kinds == kind)
-        size = end[mine] - start[mine]
-        usual = int(np.median(size))
-        mine = mine[size == usual]
-        if not len(mine):
+    sizes, of_size = np.unique(np.stack([kinds, end - start]), axis=1, return_inverse=True)
+    for number, (kind, usual) in enumerate(sizes.T.tolist()):
+        mine = np.flatnonzero(of_size == number)
+        if sequence.structure.kinds[kind].holds_layers or len(mine) < 2:
             continue
         typical = int(start[mine[len(mine) // 2]])
         rows = np.arange(typical, typical + usual)
@@ -397,7 +394,8 @@ def _name_blocks(
     sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarray, network: np.ndarray, loop_kind: np.ndarray,
     start: np.ndarray, end: np.ndarray,
 ) -> None:  # fmt: skip
-    """Each kind of block is called by what holds its time; kinds of one name get a number."""
+    """Each kind of block is called by what holds its time, and whether it is of a backward pass; further kinds of one
+    name get a number."""
     names, types = rows["name"].to_numpy().copy(), rows["layer_type"].to_numpy().copy()
     folded = rows["folded_name"].to_numpy().copy()
     used: dict[str, int] = {}
@@ -410,6 +408,7 @@ def _name_blocks(
         guess = guess_type(sequence.traits, at, sequence.duration[at], is_turn=is_turn) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
         word = "pass" if sequence.structure.kinds[kind].holds_layers else word
+        word += ", backward" * has_gradients(sequence.traits, at)
         used[word] = used.get(word, 0) + 1
         shown = word if used[word] == 1 else f"{word} ({used[word]})"
         names[mine] = [f"{shown} {k}/{n}" for k, n in
