@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut, distinct
-from xsp_post.arrays.intervals import union
+from xsp_post.arrays.intervals import nest, union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
 from xsp_post.model.trace import ActivityKind
@@ -53,6 +53,18 @@ def _with_between(tree: Tree, scope: np.ndarray, start_ns: np.ndarray | pd.Serie
     return np.where(is_between, SCOPES.index(BETWEEN), scope)
 
 
+def _running_inside(tree: Tree, runs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+    """Activities of no execution, whose launch was not recorded, that begin while the device works for a measured one:
+    the profiler began while work was queued. Their time is busy time of that window."""
+    activities, iterations = tree.activities, tree.iterations
+    alone = np.flatnonzero(activities["iteration_index"].lt(0) & activities["launch_id"].lt(0))
+    measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
+    process = activities["process_index"].to_numpy()[alone]
+    at = activities["start_ns"].to_numpy()[alone]
+    around = nest(iterations["process_index"].to_numpy()[measured], runs[0][measured], runs[1][measured])
+    return alone[around.innermost(process, at, at) >= 0]
+
+
 def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     """Scope number of every piece of idle time. What an execution did before the first operation of the device is
     its lead-in, after the last one its lead-out: the device waited for the program, not for its next operation."""
@@ -75,6 +87,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     activity_names = _names_of(tree)
     family = activity_names.family[activity_names.code]
     runs = execution_intervals(tree)
+    of_activity[_running_inside(tree, runs)] = SCOPES.index(EXECUTION)
     facts, waits = _gpu_facts(tree), waiting_kernels(tree)
     device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].cat.codes.to_numpy()
     idle_of_cause = causes["idle_ns"].to_numpy()

@@ -193,8 +193,9 @@ class Situation:
         chosen = iterations[iterations["is_warmup"].astype(bool).eq(self.limit.scope == "warm-up")]
         wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
         chosen = chosen[chosen["capture_id"].isin(self.limit.captures)]
-        between = rows["start_ns"].between(chosen["start_ns"].min(), chosen["start_ns"].max()).to_numpy(bool)
         inside = pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
+        last = max(chosen["start_ns"].max(), rows.loc[inside, "start_ns"].max())  # the device may be behind the host
+        between = rows["start_ns"].between(chosen["start_ns"].min(), last).to_numpy(bool)
         return mine & np.where(index >= 0, inside, between & (self.limit.scope == "execution"))
 
     @cached_property

@@ -11,7 +11,7 @@ from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD
-from xsp_post.names.number_types import without_tensor_cores
+from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.replay.edges import EVENT_ORDER
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
 from xsp_post.tables.analyses.limits import SHAPE
@@ -53,14 +53,19 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
     rows = situation.kernels
     is_slow = without_tensor_cores(rows["name"].astype(str).tolist()) & rows["family"].isin(["gemm", "convolution"])
-    others = 0.5 if half else 1.0  # 16 bits are half of the bytes, too
+    others = 0.5 if half else 1.0  # 16 bits are half of the bytes, too, and products of 32 bits have all of the gain
+    wide = rows["name"].astype(str).map(operand_kind).isin(["fp32", "tf32"]) & (rows["family"] == "attention")
+    stays = np.where(is_slow | (wide & bool(half)), best, others)
+    most = (
+        (rows["duration_ns"] * (1 - stays)).sum() if len(rows) else spent * (1 - best) + (kernel - spent) * (1 - others)
+    )
     return situation.found(
-        "tensor-cores", spent * (1 - best) + (kernel - spent) * (1 - others),
+        "tensor-cores", most,
         f"{format_ratio_percent(spent / max(kernel, 1))} of the kernel time is in matrix products without tensor "
         f"cores{heaviest}, on a GPU whose tensor cores are up to {1 / best:.0f} times as fast.",
         words={"allow": ", or ".join(words[pipe] for pipe in shown), "ratio": f"{ratio:.3g}",
                "digits": ", ".join(digits[pipe] for pipe in shown)},
-        factors=_by_start(rows, np.where(is_slow, best, others)),
+        factors=_by_start(rows, stays),
     )  # fmt: skip
 
 
