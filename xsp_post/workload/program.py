@@ -35,6 +35,7 @@ class Watch:
         self._thread: int | None = None
         self._depth = 0
         self._begun_ns: list[int] = []  # of each step
+        self._starting_ns = 0  # what the profiler took to begin, behind the last step before it
         self._models: set[int] = set()
         self._ranges = ExitStack()
         self._profiler: Any = None
@@ -59,7 +60,8 @@ class Watch:
         ended_ns = time.perf_counter_ns()
         if self._profiler is not None:
             self._stop()
-        summary = {"begun_ns": [*self._begun_ns, ended_ns], "warmup_count": self._settings["warmup_count"]}
+        summary = {"begun_ns": [*self._begun_ns, ended_ns], "warmup_count": self._settings["warmup_count"],
+                   "starting_ns": self._starting_ns}  # fmt: skip
         (self._output / SUMMARY).write_text(json.dumps(summary), encoding="utf-8")
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
@@ -94,7 +96,9 @@ class Watch:
         if self._is_over:
             return
         if len(self._begun_ns) == first:
+            ended_ns = time.perf_counter_ns()
             self._start()
+            self._starting_ns = time.perf_counter_ns() - ended_ns
         self._begun_ns.append(time.perf_counter_ns())
 
     def _start(self) -> None:

@@ -178,5 +178,7 @@ def _step_times(folder: Path) -> tuple[float | None, float | None]:
     begun = summary.get("begun_ns", [])
     lengths = [(end - begin) / 1e9 for begin, end in pairwise(begun)]
     first = summary.get("warmup_count", 0)
+    if 0 < first <= len(lengths):
+        lengths[first - 1] -= summary.get("starting_ns", 0) / 1e9
     before, within = lengths[1:first], lengths[first:]
     return (statistics.median(before) if before else None, statistics.median(within) if within else None)

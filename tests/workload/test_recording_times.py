@@ -1,0 +1,29 @@
+"""How long a step took before it was recorded: without the program's first step, and without the profiler's start."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from xsp_post.workload.program import SUMMARY
+from xsp_post.workload.recording import _step_times
+
+MS = 1_000_000
+
+
+@pytest.mark.parametrize(
+    ("starting_ms", "expected"), [(185, 0.044), (0, 0.1365)], ids=["profiler's start known", "older summary"]
+)
+def test_the_start_of_the_profiler_is_no_part_of_a_step(starting_ms, expected, tmp_path):
+    begun = [0, 530, 574, 803, 848, 894]
+    summary = {"begun_ns": [at * MS for at in begun], "warmup_count": 3, "starting_ns": starting_ms * MS}
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    before, within = _step_times(tmp_path)
+    assert before == pytest.approx(expected) and within == pytest.approx(0.0455)
+
+
+@pytest.mark.parametrize("begun", [[], [5], [5, 6]])
+def test_too_few_steps_say_nothing(begun, tmp_path):
+    (tmp_path / SUMMARY).write_text(json.dumps({"begun_ns": begun, "warmup_count": 1, "starting_ns": 3}))
+    assert _step_times(tmp_path) == (None, None)
