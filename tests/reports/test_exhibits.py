@@ -413,8 +413,8 @@ def test_a_gpu_that_often_waits_is_not_plainly_called_the_limit(counters, idle, 
     if counters:
         a15["bound"], a15["roof_ratio"], a15["counter_coverage_ratio"] = "compute", 0.9, 1.0
     changed = {**results.frames, "a15": a15, **samples.waiting(capture, busy=500_000, idle=idle)}
-    said = verdict_module.verdict(Analysis(changed), case)
-    assert said.word == word
+    results = Analysis(changed)
+    assert verdict_module.verdict(results, verdict_module.main_limit(results))["word"] == word
 
 
 def test_a_capture_of_nothing_has_no_tree_to_draw(few):

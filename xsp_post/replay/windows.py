@@ -16,7 +16,7 @@ from xsp_post.arrays.intervals import nest, union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
 from xsp_post.model.trace import ActivityKind
-from xsp_post.model.tree import Tree
+from xsp_post.model.tree import Attribution, Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
 from xsp_post.names.number_types import without_tensor_cores
 from xsp_post.replay.gaps import at_work, device_codes, different, execution_intervals, rows_of, waiting_kernels
@@ -57,7 +57,9 @@ def _running_inside(tree: Tree, runs: tuple[np.ndarray, np.ndarray]) -> np.ndarr
     """Activities of no execution, whose launch was not recorded, that begin while the device works for a measured one:
     the profiler began while work was queued. Their time is busy time of that window."""
     activities, iterations = tree.activities, tree.iterations
-    alone = np.flatnonzero(activities["iteration_index"].lt(0) & activities["launch_id"].lt(0))
+    alone = np.flatnonzero(
+        activities["iteration_index"].lt(0) & activities["attribution"].eq(int(Attribution.NO_LAUNCH))
+    )
     measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
     process = activities["process_index"].to_numpy()[alone]
     at = activities["start_ns"].to_numpy()[alone]

@@ -56,6 +56,8 @@ def beside_the_work(trace: Trace, launch_id: np.ndarray, text: np.ndarray, const
     for one in distinct(spans["process_index"].to_numpy()[silent]).tolist():
         rows = used[process == one]
         rows = rows[np.argsort(launches["start_ns"].to_numpy()[rows], kind="stable")]
+        if len(rows) < constants.fewest_launches:  # nothing tells a clock from a place
+            continue
         at, end = (launches[c].to_numpy()[rows] for c in ("start_ns", "end_ns"))
         pause = np.maximum(at[1:] - np.maximum.accumulate(end)[:-1], 0)
         is_long = pause >= constants.clear_pause * np.median(np.append(pause, 0))

@@ -119,7 +119,9 @@ def _are_parts(ranges: Ranges, own: np.ndarray, executions: Executions) -> bool:
     if executions.chosen.rule == SEQUENCE:
         return executions.chosen.names[0][1] == int(ranges.outermost(own).sum())
     if executions.chosen.turn is not None:
-        return bool(((executions.turn >= 0) | executions.model)[ranges.outermost(own)].all())
+        turn = executions.turn[ranges.outermost(own)]
+        is_one_each = executions.is_training or len(np.unique(turn[turn >= 0])) == (turn >= 0).sum()
+        return bool(is_one_each and ((turn >= 0) | executions.model[ranges.outermost(own)]).all())
     return executions.chosen.rule == MARKERS and bool((ranges.around(own) & executions.model).any())
 
 
