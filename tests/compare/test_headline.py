@@ -19,6 +19,7 @@ from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _o
 from xsp_post.compare.impact import are_unlike
 from xsp_post.compare.matching import match_cases
 from xsp_post.model.options import Options
+from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
 
 STEP = tuple(act for k in range(20) for act in (Act("host", 5_000), Act("kernel", 60_000, "gemm" if k % 2 else "relu")))
@@ -98,7 +99,9 @@ def test_a_pace_is_that_of_executions_of_one_kind_in_a_row():
                          "process_id": 1, "start_ns": np.arange(5) * 10, "device_offset_ns": 1.0,
                          "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
     frame = pd.DataFrame({"phase": ["prefill", "decode"], "batch_size": -1})
-    side = SimpleNamespace(cases=SimpleNamespace(iterations=rows, frame=frame), pair_of_case=np.array([0, 1]))
+    side = SimpleNamespace(
+        cases=SimpleNamespace(iterations=rows, frame=frame), pair_of_case=np.array([0, 1]), results=Analysis({})
+    )
     assert _executions(side)["pace"].fillna(-1).tolist() == [-1, 10, -1, -1, 12]
 
 

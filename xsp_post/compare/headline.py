@@ -20,6 +20,7 @@ from xsp_post.compare.differences import (
 from xsp_post.compare.impact import EXECUTION, WORK, Impact
 from xsp_post.compare.matching import Side
 from xsp_post.model.results import frame_or_empty
+from xsp_post.replay.recording import shared_captures
 
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
@@ -90,7 +91,7 @@ def _words(phase: object, batch: object) -> str:
 
 def _executions(side: Side) -> pd.DataFrame:
     """Measured executions with a latency, the pair that each is in, and their pace: from the end of one to the end of
-    the next, where both are of one kind; NaN else."""
+    the next, where both are of one kind, and the process measured nothing else meanwhile; NaN else."""
     rows = side.cases.iterations
     case = rows["case_index"].to_numpy(np.int64)
     frame = side.cases.frame[["phase", "batch_size"]].iloc[case].reset_index(drop=True)
@@ -103,6 +104,7 @@ def _executions(side: Side) -> pd.DataFrame:
     rows = rows.sort_values(["capture_id", "process_id", "end"])
     steps = rows.groupby(["capture_id", "process_id"])[["end", "start_ns"]].diff()
     is_next = steps.gt(0).all(axis=1) & rows["case_index"].eq(rows["case_index"].shift())
+    is_next &= ~rows["capture_id"].isin(shared_captures(side.results))
     return rows.assign(pace=steps["end"].where(is_next))
 
 

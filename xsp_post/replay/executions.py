@@ -38,6 +38,7 @@ class Executions:
     tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
     process: np.ndarray  # that ran it: only those of one process follow one another
     is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
+    is_apart: bool = False  # what lies between two is none of the program (`recording.shared_captures`)
 
     @cached_property
     def work(self) -> tuple[np.ndarray, np.ndarray]:
@@ -124,7 +125,7 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     inferred = chosen["is_inferred"].to_numpy(bool)
     tail[inferred] = np.nan
     return Executions(label, index, rows, first, lead, before, since, begin, last, tail, np.array(process),
-                      bool(inferred.any()))  # fmt: skip
+                      bool(inferred.any()), recording.is_shared)  # fmt: skip
 
 
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
@@ -162,7 +163,7 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
         begin, host_end = last_work, last_work
     begin = np.where(first >= 0, begin, executions.of_work(np.minimum, clock.start_ns))
     end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
-    follows = executions.process[1:] == executions.process[:-1]
+    follows = (executions.process[1:] == executions.process[:-1]) & (not executions.is_apart)
     if executions.is_queued and len(begin) > 1:
         queued = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
         begin[1:] = np.where(follows, queued, begin[1:])

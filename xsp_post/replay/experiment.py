@@ -312,6 +312,9 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: b
     taken = []
     for process in distinct(executions.process):
         mine = np.flatnonzero(executions.process == process)
+        if executions.is_apart:
+            taken.append((end - begin)[mine].sum())
+            continue
         first = executions.first_call[mine[0]]
         older = (operations.process == process) & (operations.place < first) & (operations.call >= 0)
         free = clock.end_ns[older].max() if older.any() else begin[mine[0]]

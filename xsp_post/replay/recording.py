@@ -81,6 +81,7 @@ class Recording:
     processes: list[int]  # process ids
     iterations: pd.DataFrame  # of this capture: as in the table
     is_part: bool = False  # of a large capture: the median execution and those beside it
+    is_shared: bool = False  # `shared_captures`
 
     @property
     def begin_ns(self) -> int:
@@ -93,6 +94,13 @@ def guessed_captures(results: Results) -> set[int]:
     """The captures whose executions are a guess: such executions are none, as in device_windows."""
     chosen = frame_or_empty(results, "execution_candidates", ["capture_id", "is_chosen", "confidence"])
     return set(chosen["capture_id"][chosen["is_chosen"].astype(bool) & chosen["confidence"].astype(str).eq("low")])
+
+
+def shared_captures(results: Results) -> set[int]:
+    """The captures of `xsp-post run` whose process measured others in between: what lies between two executions is
+    none of the program."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "run_process"])
+    return set(captures["capture_id"][captures["run_process"].astype(object).fillna("").ne("")])
 
 
 def read_recording(results: Results, capture_id: int) -> Recording:
@@ -134,7 +142,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     return Recording(
         calls, operations, np.array([one[0] for one in listed], np.int64),
         np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
-        [int(one) for one in processes], iterations, span is not None,
+        [int(one) for one in processes], iterations, span is not None, capture_id in shared_captures(results),
     )  # fmt: skip
 
 

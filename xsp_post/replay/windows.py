@@ -46,7 +46,9 @@ def scope_of_iterations(tree: Tree) -> np.ndarray:
 
 def _with_between(tree: Tree, scope: np.ndarray, start_ns: np.ndarray | pd.Series) -> np.ndarray:
     """Scopes of what begins at these times: what lies outside of all executions, but between two measured ones, is
-    part of their period."""
+    part of their period, unless the process measured other captures in between."""
+    if tree.trace.provenance.run_process:
+        return scope
     measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
     begins = tree.iterations["start_ns"].to_numpy()[measured] if measured.any() else np.zeros(1, np.int64)
     is_between = (scope == SCOPES.index(OUTSIDE)) & (start_ns >= begins.min()) & (start_ns < begins.max())

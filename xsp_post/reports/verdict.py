@@ -15,6 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
+from xsp_post.replay.recording import shared_captures
 from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.text import called, short_kernel, shorten
 from xsp_post.reports.where import places, where_text
@@ -61,7 +62,8 @@ def coverage_note(results: Results, limit: Limit) -> str:
         said.append(sentence("note.no-launch", share=format_ratio_percent(ratio)))
     rows = limits.answers(results, limit)
     part = rows["coverage_ratio"].mean()
-    if limit.scope == "execution" and part < _ELAPSED_RATIO:
+    is_alone = shared_captures(results).isdisjoint(limit.captures)
+    if limit.scope == "execution" and part < _ELAPSED_RATIO and is_alone:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
     busy = _busy(limit) if limit.kind == limits.BALANCED else ""  # no resource alone says how much there was to do
