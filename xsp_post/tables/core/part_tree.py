@@ -69,8 +69,10 @@ def tree_of_part(
     known = rank.reindex(range(len(processes))).fillna(-1).astype("int64").to_numpy()
     # of unlike names: processes without a rank in the whole get none here
     own = pd.DataFrame({"process_id": processes.to_numpy(), "rank": known, "name": processes.astype(str)})
+    shared = cut.whole("captures").get("run_process", pd.Series([""])).iloc[0]  # older stores say none
     trace: Any = SimpleNamespace(
         devices=devices, processes=own, activities=activities,
+        provenance=SimpleNamespace(run_process=str(shared or "")),
         gpu_samples=lambda: cut.frame("gpu_timeline").drop(columns=["capture_id"]),
     )  # fmt: skip
     activities["gpu_index"] = gpu_of_activities(trace)
