@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import runpy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -13,8 +13,9 @@ from statistics import median
 
 import generators.planted as planted
 import generators.visitors_planted as visitors
-from generators.edited_programs import draw
+from generators.edited_programs import EDITS, Edited, draw
 from generators.machine import write
+from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
 from xsp_post.compare.headline import Headline, headlines, of_recordings
@@ -35,7 +36,7 @@ _SLACK = 0.02  # a gain and a bound are both measured: so much of the time lies 
 class Pair:
     """``remedies``: codes that name the change that was made; ``limits``: resources that limited before; ``word``:
     of the comparison; empty ones are not judged. ``gain``: share of the time that was really saved; ``is_elsewhere``:
-    measured in other runs than those recorded."""
+    measured in other runs than those recorded; ``does_more``: the change than any one remedy."""
 
     name: str
     base: Path
@@ -46,6 +47,7 @@ class Pair:
     gain: float
     options: Options = field(default_factory=Options)
     is_elsewhere: bool = False
+    does_more: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ def judge(pair: Pair) -> Outcome:
     found = [place for place, code in enumerate(codes, 1) if code in pair.remedies]
     said = _headline(base, other)
     bound = None
-    if found and advice[found[0] - 1].is_bound:
+    if found and advice[found[0] - 1].is_bound and not pair.does_more:
         gains = (pair.gain, 1 - said.ratio if pair.is_elsewhere and said is not None else pair.gain)
         bound = holds(advice[found[0] - 1].bound_ratio, min(gains), max(gains))
     return Outcome(
@@ -275,20 +277,27 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 # -- pairs of programs that people edited ------------------------------------------------------------
 
 
-def edited_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
+    kind = "edited" if rows is EDITS else "reworked"
     for seed in seeds:
-        row, base, is_kineto = draw(seed, edited=False)
-        other = draw(seed, edited=True)[1]
+        row, base, is_kineto = draw(seed, False, rows)
+        other = draw(seed, True, rows)[1]
         gain = min(
             1 - after / before / row.samples for before, after in zip(base.times_ns(), other.times_ns(), strict=True)
         )
         paths = [
-            world.write(folder / f"edited{seed}{side}", is_kineto)
+            world.write(folder / f"{kind}{seed}{side}", is_kineto)
             for side, world in zip("ab", (base, other), strict=True)
         ]
-        yield Pair(f"edited: {row.name}", *paths, frozenset(row.remedies.split()), frozenset(row.limits.split()),
-                   "faster" if gain > CLEAR and (is_kineto or row.samples == 1) else "", gain)  # fmt: skip
+        yield Pair(f"{kind}: {row.name}", *paths, frozenset(row.remedies.split()), frozenset(row.limits.split()),
+                   "faster" if gain > CLEAR and (is_kineto or row.samples == 1) else "", gain,
+                   does_more=row.does_more)  # fmt: skip
+
+
+def reworked_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """More edits, chosen without a look at the advice."""
+    return edited_pairs(seeds, folder, REWORKED)
 
 
 # -- the record --------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from typing import Any
 from builders import ExportBuilder
 
 DEPTH = 1_024  # operations that may wait in a stream
+COLD = 400_000  # ns until the caches of a thread that waited are warm again
 LAUNCH, LATENCY, NEXT = 4.2, 3.6, 0.9  # µs of a launch call, from it to the device, from one operation to the next
 Row = dict[str, Any]
 
@@ -42,6 +43,7 @@ class Thread:
         self.world, self.rank, self.tid, self.name = world, rank, tid, name
         self.acts: list[tuple[Any, ...]] = []
         self.now, self.at = 1_000_000 + 7_000 * tid, 0
+        self.woken = self.now - COLD  # when it last waited
         self.open: list[Row] = []
 
     # -- what a program says ---------------------------------------------------------------------
@@ -87,9 +89,9 @@ class Thread:
             self.wait(done, "cudaStreamSynchronize")
         return done
 
-    def wait(self, what: Flag | str, name: str = "cudaDeviceSynchronize") -> None:
-        """For a moment, or (a text) for all that was given to the device so far."""
-        self.acts.append(("wait", what, name))
+    def wait(self, what: Flag | str, name: str = "cudaDeviceSynchronize", us: float = 2) -> None:
+        """For a moment, or (a text) for all that was given to the device so far; the call takes ``us`` at the least."""
+        self.acts.append(("wait", what, name, us))
 
     def need(self, flag: Flag, name: str = "pthread_cond_wait") -> None:
         """Wait for another thread."""
@@ -105,7 +107,8 @@ class Thread:
         act, world = self.acts[self.at], self.world
         start = self.now
         if act[0] == "cpu":
-            self.now += world.ns(act[1])
+            cold = world.cold * max(1 - (self.now - self.woken) / COLD, 0)
+            self.now += world.ns(act[1] * (1 + cold), world.unsteady)
         elif act[0] == "begin":
             self.now += world.ns(0.6)
             row = {"text": act[1], "kind": act[2], "args": act[3], "start": self.now, "thread": self}
@@ -144,7 +147,8 @@ class Thread:
             flags = [act[1]] if isinstance(act[1], Flag) else [rows[-1]["done"] for rows in mine]
             if any(flag.at is None for flag in flags):
                 return False
-            self.now = max([self.now + world.ns(2), *(flag.at + world.ns(2.5) for flag in flags)])  # type: ignore
+            self.now = max([self.now + world.ns(act[3]), *(flag.at + world.ns(2.5) for flag in flags)])  # type: ignore
+            self.woken = self.now
             world.calls.append({"name": act[2], "start": start, "end": self.now, "thread": self, "is_sync": True})
         else:
             row, name, call = act[1:]
@@ -191,9 +195,11 @@ class World:
         self.calls: list[Row] = []
         self.systems: list[tuple[str, int, int, Thread]] = []
         self.correlation = 0
+        self.cold = 0.0  # the share by which host code takes longer just after a wait
+        self.unsteady: float | None = None  # the spread of host code, where it is not that of all times
 
-    def ns(self, us: float) -> int:
-        return max(100, round(us * 1_000 * self.rng.lognormvariate(0, self.spread)))
+    def ns(self, us: float, spread: float | None = None) -> int:
+        return max(100, round(us * 1_000 * self.rng.lognormvariate(0, self.spread if spread is None else spread)))
 
     def thread(self, rank: int = 0, tid: int = 0, name: str = "main") -> Thread:
         self.threads.append(Thread(self, rank, tid, name))

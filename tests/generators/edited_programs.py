@@ -509,7 +509,7 @@ def experts(w: World, edited: bool, rng: Random) -> None:
 @dataclass(frozen=True)
 class Edited:
     """``remedies``: what names the edit; ``limits``: resources one of which limits before it. ``samples``: how many
-    more samples an execution has after it."""
+    more samples an execution has after it. ``does_more``: than any one remedy, so that no bound can be judged."""
 
     make: Callable[[World, bool, Random], None]
     remedies: str
@@ -518,6 +518,7 @@ class Edited:
     ranks: int = 1
     program: str = "python3"
     samples: int = 1
+    does_more: bool = False
 
     @property
     def name(self) -> str:
@@ -548,9 +549,9 @@ EDITS = (
 )  # fmt: skip
 
 
-def draw(seed: int, edited: bool) -> tuple[Edited, World, bool]:
+def draw(seed: int, edited: bool, rows: Sequence[Edited] = EDITS) -> tuple[Edited, World, bool]:
     """A program of a seed, before or after its edit, run; and whether it is a trace of PyTorch."""
-    row = EDITS[seed % len(EDITS)]
+    row = rows[seed % len(rows)]
     world = World(2 * seed + edited, row.ranks, program=row.program)
     row.make(world, edited, Random(f"program {seed}"))
-    return row, world.run(), row.kind == "kineto" or (row.kind == "both" and seed // len(EDITS) % 2 == 0)
+    return row, world.run(), row.kind == "kineto" or (row.kind == "both" and seed // len(rows) % 2 == 0)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from recordings import COPY, call, operation, recording_of
 
 from xsp_post.model.trace import ActivityKind
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, STREAM_WAIT, WAITS
+from xsp_post.replay.graph import make_graph, replay
 from xsp_post.replay.learning import learn, meetings_in
 
 DEVICE, STREAM, EVENT = (WAITS.index(one) for one in (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT))
@@ -246,6 +249,19 @@ def test_the_collectives_of_ranks_meet_in_their_order():
     assert not len(meetings_in(recording_of([], other, streams=[(0, False, 7), (1, False, 7)])))
     one_process = [operation(0, 9, place=0, name="ncclDevKernel_AllReduce", stream=s) for s in (0, 1)]
     assert not len(meetings_in(recording_of([], one_process, streams=TWO_STREAMS)))
+
+
+@pytest.mark.parametrize("call_ns", [50_000, 500])
+def test_nodes_of_a_graph_run_while_its_call_lasts(call_ns):
+    """The first node begins 400 ns after the call, however long the call goes on: so do the others behind it."""
+    calls = [call(MS * k, MS * k + call_ns) for k in range(1, 5)]
+    ends = [[MS * k + 400 + 1_000 * n for n in range(4)] for k in range(1, 5)]
+    operations = [operation(low, high, k) for k, times in enumerate(ends) for low, high in pairwise(times)]
+    recording = recording_of(calls, operations)
+    graph = make_graph(recording, learn(recording))
+    replayed = replay(graph)
+    at = replayed.start_ns + graph.begin_ns
+    assert at[3:].tolist() == [row["start_ns"] for row in operations[3:]]  # before the first stands a usual gap
 
 
 def test_nothing_is_learnt_of_nothing():

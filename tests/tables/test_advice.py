@@ -158,7 +158,8 @@ def test_launches_of_a_library_that_are_too_small_ask_for_more_at_once(tmp_path,
     advice, situation = said(program, tmp_path, replayed=True)
     assert ("larger-batch" in advice) == is_advised == (situation.limit.kind == "shape")
     if is_advised:
-        assert "several streams" in advice["larger-batch"].what and not advice["larger-batch"].is_bound
+        assert "several streams" in advice["streams"].what
+        assert not advice["streams"].is_bound and not advice["larger-batch"].is_bound
 
 
 def made_advice(code, bound_ns, *, estimate_ns=-1, is_bound=True, resource="kernels"):

@@ -46,6 +46,7 @@ def runs_on_tensor_cores(kernel_name: str) -> bool | None:
 
 
 def without_tensor_cores(names: Sequence[str]) -> np.ndarray:
-    """Which names say that their products run on ordinary arithmetic units and are not of double precision, which no
-    faster type replaces; shapes (n,) → bool (n,)."""
-    return np.array([runs_on_tensor_cores(name) is False and operand_kind(name) != "fp64" for name in names], bool)
+    """Which names say that their products run on ordinary arithmetic units, and that a faster type could do it:
+    not in double precision, nor of 16 bits with a vector, whose time is to read. bool, shape (n,)."""
+    can = [operand_kind(name) not in ("fp64", *["bf16", "fp16"] * ("gemv" in name)) for name in names]
+    return np.array([runs_on_tensor_cores(name) is False and one for name, one in zip(names, can)], bool)

@@ -367,7 +367,8 @@ def _host(
         amounts.waits[is_inside] = False
         call = graph.recording.operations.call
         without_operations(graph, amounts, (call >= 0) & is_inside[call])
-        effect.call_count, effect.assumption = int(is_inside.sum()), "what is inside these ranges is done elsewhere"
+        effect.call_count = int((is_inside | (part > 0)).sum())
+        effect.assumption = "what is inside these ranges is done elsewhere"
     if factor is not None:
         amounts.before_ns += np.rint(np.clip(part, 0, amounts.before_ns) * (factor - 1)).astype(np.int64)
         takes = is_inside & calls.allocates  # memory: the work of the driver on the host, as in the experiment

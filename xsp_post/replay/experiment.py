@@ -18,6 +18,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import union_length
@@ -58,7 +59,7 @@ KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION 
 DEVICE, LATENCY = "device", "latency"  # the questions
 TOGETHER = "together"  # all resources
 TENSOR_CORES, ORDINARY, BANDWIDTH = "tensor cores", "CUDA cores", "bandwidth"  # parts of the kernels
-_TALKS, _WAITS = FAMILIES.index("communication"), FAMILIES.index("waiting")
+_TALKS, _WAITS, _REDUCES = (FAMILIES.index(family) for family in ("communication", "waiting", "reduction"))
 
 
 @dataclass(frozen=True)
@@ -171,10 +172,7 @@ def ideal_gain(
         return None
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-        gone = (factors == 0) & with_launches
-        calls = np.setdiff1d(without_operations(graph, amounts, gone), np.flatnonzero(loading(graph)))
-        amounts.own_ns[calls] = 0
-        amounts.before_ns[calls[amounts.before_ns[calls] < LONG_HOST_NS]] = 0  # longer is no way to a launch
+        _remove(graph, amounts, (factors == 0) & with_launches)
     before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)
     executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
     after = _elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
@@ -406,11 +404,12 @@ def _shorter_host(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 def _without_allocations(graph: Graph, amounts: Amounts, _: float) -> None:
     """No call takes or frees memory, and none waits for that."""
-    rows = graph.recording.calls.allocates
-    if not rows.any():
+    rows = np.flatnonzero(graph.recording.calls.allocates)
+    if not len(rows):
         raise UsageError("no call takes or frees memory", code="change-matches-nothing")
-    amounts.own_ns[rows] = amounts.after_ns[rows] = 0
+    amounts.after_ns[rows] = 0
     amounts.waits[rows] = False
+    _without_calls(graph, amounts, rows)
 
 
 SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
@@ -433,10 +432,13 @@ def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
 
 
 def _without_calls(graph: Graph, amounts: Amounts, rows: np.ndarray) -> None:
-    """These calls take no time, and neither does the way to them: as long as that to a launch."""
+    """These calls take no time, and neither do the way to them, as long as that to a launch, and what is done with
+    their result before the next call, unless that is long."""
     way = usual(graph.amounts.before_ns, graph.recording.calls.wait < 0)
     amounts.own_ns[rows] = 0
     amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
+    behind = np.isin(graph.source_call, rows) & (amounts.before_ns < LONG_HOST_NS)
+    amounts.before_ns[behind] = np.minimum(amounts.before_ns[behind], way)
 
 
 def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
@@ -448,10 +450,41 @@ def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     _without_calls(graph, amounts, rows)
 
 
+def _without_values(graph: Graph, amounts: Amounts, _: float) -> None:
+    """Values that nobody reads are not made: the reduction before each read is gone, with its launch."""
+    operations = graph.recording.operations
+    reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
+    makers = np.isin(operations.call, graph.source_call[reads]) & (operations.call >= 0)
+    _remove(graph, amounts, makers & (_families(graph) == _REDUCES))
+
+
+def _remove(graph: Graph, amounts: Amounts, gone: np.ndarray) -> None:
+    """Operations (bool) and calls that launched nothing else are gone; code that such a call loads is loaded still."""
+    calls = np.setdiff1d(without_operations(graph, amounts, gone), np.flatnonzero(loading(graph)))
+    amounts.own_ns[calls] = 0
+    amounts.before_ns[calls[amounts.before_ns[calls] < LONG_HOST_NS]] = 0  # longer is no way to a launch
+
+
 def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:
     """No stream waits for another one."""
     amounts.orders = amounts.orders[:0]
 
 
-IDEALS = SHORTER | {"allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
-                    "waiting calls": _without_waiting_calls}  # fmt: skip
+def _at_its_quickest(graph: Graph, amounts: Amounts, _: float) -> None:
+    """The host is never slower than in the quickest quarter of its like: before the same launch after the same launch.
+    A thread that has waited finds its caches cold, and its processor asleep, for some time."""
+    calls, operations = graph.recording.calls, graph.recording.operations
+    rows = np.flatnonzero(operations.call >= 0)[::-1]  # the first operation of a call is written last
+    name = np.full(len(calls) + 1, -1)
+    name[operations.call[rows]] = operations.name.codes[rows]
+    like, launches = [name[:-1], name[graph.source_call]], name[:-1] >= 0
+    for before, now in ((graph.amounts.before_ns, amounts.before_ns), (graph.amounts.own_ns, amounts.own_ns)):
+        quick = pd.Series(before).groupby(like).transform("quantile", 0.25).to_numpy()
+        now[launches] = np.minimum(now, quick)[launches]
+
+
+QUICK_HOST = "quick host"
+IDEALS = SHORTER | {
+    "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
+    "waiting calls": _without_waiting_calls, "values": _without_values, QUICK_HOST: _at_its_quickest,
+}  # fmt: skip

@@ -78,7 +78,7 @@ def learn(recording: Recording) -> Learnt:
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
     # inside a graph the device goes on by itself: a node follows the one before it as it did
-    latency[follows_node] = 0
+    latency[follows_node] = np.minimum(latency[follows_node], 0)  # below 0: nodes run while the call lasts
     gap[follows_node] = (operations.start_ns - previous_end)[follows_node]  # below 0: it began before that had ended
     own, after = (calls.end_ns - calls.start_ns).copy(), np.zeros(len(calls), np.int64)
     waited = _waited(recording)

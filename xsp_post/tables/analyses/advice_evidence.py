@@ -25,6 +25,7 @@ _FRAMEWORK += "|^ProfilerStep"
 _LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
 _LUMP_NS = 1_000_000  # and one that is no overhead of a call
 _FEW_EXECUTIONS = 3
+SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, str] = {}
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 

@@ -1,5 +1,6 @@
 """Idle causes of a limit → the remedies that spare the host, its launches and its waiting (`RULES`)."""
 
+import re
 from dataclasses import replace
 
 import pandas as pd
@@ -8,14 +9,13 @@ from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
 from xsp_post.replay.learning import CLEARLY_NS
-from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
-SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
 LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
@@ -40,20 +40,25 @@ def _loader(situation: Situation) -> list[Found]:
     workers = "more of them, or a larger prefetch_factor" if has_workers else "num_workers=4 or more"
     spent = _sum(rows)
     said = f"The device waited {format_ns(spent)} inside the DataLoader, operators inside it included."
-    return situation.found("num-workers", spent, said, words={"workers": workers})
+    # without its work, and that of its threads, beside it the rest of the step may be faster, too
+    ideal = f"host:.*{LOADER}.*=none"
+    words = {"workers": workers}
+    return situation.found("num-workers", spent, said, words=words, is_open=True, is_bound=False, ideal=ideal)
 
 
 def _optimiser(situation: Situation) -> list[Found]:
     columns = ["capture_id", "name", "call_count", "kernel_count", "kernel_ns"]
     paths = frame_or_empty(situation.results, "paths", columns)
     paths = paths[paths["capture_id"].isin(situation.limit.captures) & paths["name"].astype(str).str.match(OPTIMISER)]
-    each = paths["kernel_count"].sum() / max(paths["call_count"].sum(), 1)
-    if not situation.is_torch or each < LEAST_LAUNCHES or situation.is_called(_FUSED).any():
+    paths = paths[paths["kernel_count"] >= LEAST_LAUNCHES * paths["call_count"]]
+    count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
+    if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
         return []
-    spent = _sum(situation.inside(OPTIMISER))
+    spent = _sum(situation.inside(f"^(?:{names})$"))
+    each = count / max(paths["call_count"].sum(), 1)
     said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
     spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
-    return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{OPTIMISER}=none")
+    return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{names}=none")
 
 
 def _sum(rows: pd.DataFrame) -> int:

@@ -2,18 +2,19 @@
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import union_length
+from xsp_post.arrays.intervals import covered_before, union_length
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.replay.edges import EVENT_ORDER
-from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.limits import SHAPE
 from xsp_post.tables.analyses.places import place_text
 
@@ -26,7 +27,14 @@ LEAST_ATTENTIONS = 4  # as in a model of several layers
 _FUSABLE = {
     family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
 }
-_CASTS = r"copy_kernel|contiguous_kernel|^aten::(?:copy_|_to_copy|contiguous)$"  # each element is read and written once
+# Each element is read and written once.
+_MOVES = (
+    r"copy_kernel|contiguous_kernel|CatArrayBatchedCopy|chunk_cat|split_with_sizes|FillFunctor|"
+    r"^aten::(?:copy_|_to_copy|contiguous|cat|stack)$"
+)
+_CHECKPOINT = r"CheckpointFunctionBackward"
+_BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward)"
+_BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _LIBRARY = (
@@ -69,6 +77,41 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     )  # fmt: skip
 
 
+def _weights(situation: Situation) -> list[Found]:
+    """Products with one vector, as of a decoder at batch 1: each weight is read once, and that takes their time."""
+    rows = situation.kernels
+    bits = rows["name"].astype(str).map(operand_kind).map(_BITS).where(situation.is_called("gemv"))
+    products = bits.notna().to_numpy()
+    spent = int(rows["duration_ns"].to_numpy()[products].sum())
+    if spent < LEAST_MATRIX_RATIO * situation.window("kernel_ns"):
+        return []
+    said = f"{format_count(int(products.sum()))} products with one vector read each weight once: {format_ns(spent)}."
+    return _goes(situation, "narrow-weights", said, (_LEAST_BITS / bits).fillna(1.0).to_numpy())
+
+
+def _recomputed(situation: Situation) -> list[Found]:
+    """Kernels of the forward pass that the backward pass runs again: inside the backward function of a checkpoint, but
+    for those of the backward functions inside it."""
+    rows = situation.kernels
+    again = np.zeros(len(rows), np.int64)
+    paths = frame_or_empty(situation.results, "paths", ["name"])
+    if not paths["name"].astype(str).str.contains(_CHECKPOINT).any():
+        return []
+    nodes = frame_or_empty(situation.results, "nodes", ["capture_id", "name", "start_ns", "end_ns"])
+    nodes = nodes[nodes["capture_id"].isin(situation.limit.captures)]
+    at = rows["launch_start_ns"].fillna(-1).to_numpy(np.int64)
+    for sign, pattern in ((1, _CHECKPOINT), (-1, _BACKWARD)):
+        mine = nodes[nodes["name"].astype(str).str.contains(pattern)]
+        edges = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
+        again = again + sign * (covered_before(*edges, at + 1) - covered_before(*edges, at))
+    is_again = again > 0
+    if not is_again.any():
+        return []
+    spent = format_ns(int(rows["duration_ns"].to_numpy()[is_again].sum()))
+    said = f"{format_count(int(is_again.sum()))} kernels of the forward pass run again in the backward pass: {spent}."
+    return _goes(situation, "recompute-less", said, np.where(is_again, 0.0, 1.0))
+
+
 def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
     """Factors by the start of their kernels, ascending; None without kernels."""
     return pd.Series(factors, index=rows["start_ns"].to_numpy()).sort_index() if len(rows) else None
@@ -109,7 +152,7 @@ def _elementwise(situation: Situation) -> list[Found]:
     if situation.is_compiled or not len(rows):
         return []
     computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
-    can = computes | rows["name"].astype(str).str.contains(_CASTS).to_numpy()  # at the ends of a chain they go with it
+    can = computes | rows["name"].astype(str).str.contains(_MOVES).to_numpy()  # at the ends of a chain they go with it
     time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
     chain = np.cumsum(np.append(True, ~joined))
@@ -172,13 +215,14 @@ def _launch_shape(situation: Situation) -> list[Found]:
 
 
 def _side_by_side(situation: Situation, beyond_ns: float) -> list[Found]:
-    """More work for a GPU whose launches of a library are too small: ``beyond_ns`` is what they take beyond what they
-    would on all multiprocessors."""
+    """More work for a GPU whose launches of a library are too small, or work side by side where one stream has all:
+    ``beyond_ns`` is what they take beyond what they would on all multiprocessors."""
     if situation.limit.kind != SHAPE:
         return []
     said = f"Small launches leave multiprocessors without work: {format_ns(int(beyond_ns))} more than on all of them."
-    words = {"batch": f"{situation.words['batch']}, or independent work on several streams"}
-    return situation.found("larger-batch", beyond_ns, said, words=words, ideal="kernels", is_bound=False)
+    codes = ["larger-batch", *["streams"] * (situation.kernels["stream"].nunique() == 1)]
+    how: dict[str, Any] = {"words": {"place": ""}, "ideal": "kernels", "is_bound": False}
+    return [one for code in codes for one in situation.found(code, beyond_ns, said, is_sure=code != "streams", **how)]
 
 
 def _experts(situation: Situation) -> list[Found]:
@@ -228,14 +272,15 @@ def _copies(situation: Situation) -> list[Found]:
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
     alone = min(situation.window("copy_busy_ns"), int(time.sum()))
     inside, ideal = copies["direction"].eq("device to device"), ""
-    pieces = copies[copies["is_small"] & copies["direction"].eq("host to device")]
-    if len(pieces) >= LEAST_PIECES * situation.execution_count and len(pieces) > len(copies) / 2:
+    values = copies["is_small"] & copies["direction"].eq("device to host")  # that one side needs at once
+    pieces = copies[~inside & ~values & (time < SHORT_KERNEL_NS)]
+    count = int(pieces["direction"].value_counts().max()) if len(pieces) else 0
+    if count >= LEAST_PIECES * situation.execution_count and count > len(copies) / 2:
         size = format_bytes(int(pieces["bytes"].mean()))
-        said = f"{format_count(len(pieces))} copies to the device of {size} on average; the device waited "
+        said = f"{format_count(len(pieces))} copies of {size} on average; the device waited "
         said += f"{format_ns(waited)} in copy calls."
         found += situation.found("copy-together", alone + waited, said, is_open=True)
-    values = time[~inside & copies["is_small"]].sum()
-    if not alone + waited or values > time[~inside].sum() / 2:  # values that one side needs at once
+    if not alone + waited or time[~inside & copies["is_small"]].sum() > time[~inside].sum() / 2:
         return found
     shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
     said = f"Copies that no work hides take {format_ns(alone)}"
@@ -284,5 +329,6 @@ def _collectives(situation: Situation) -> list[Found]:
 
 
 RULES = (
-    _tensor_cores, _attention, _elementwise, _layouts, _launch_shape, _experts, _orders, _copies, _collectives,
+    _tensor_cores, _weights, _recomputed, _attention, _elementwise, _layouts, _launch_shape, _experts, _orders, _copies,
+    _collectives,
 )  # fmt: skip
