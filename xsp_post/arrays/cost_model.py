@@ -1,6 +1,7 @@
 """Times and sizes of steps → time = a + b·x + …, no term negative, robust against outliers, with its error elsewhere.
 
-Errors are taken relative to the time. A fifth of the steps is held back from the fit; the error is measured on these.
+Errors are taken relative to the time; their scatter may shrink as steps get longer. A fifth of the steps is held back
+from a first fit; the error is measured on these. The terms are then fitted to all steps.
 A term is left out, with the reason, where the steps do not tell it apart from the terms before it; one that may
 be named has one only where the others clearly leave something to it. Where the same step
 takes longer and longer, the terms are those in the middle of the recording.
@@ -17,6 +18,8 @@ _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart 
 _CLEAR_T = 5.0  # what is told apart for certain: the last term, and drift
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY = 1.345, 4.685
+_CORE, _VARIANCE_OF_CORE = 3.0, 0.9733  # deviations that the scatter is taken from; of a normal distribution
+_VARIANCE_OF_LOG = np.pi**2 / 8  # of log |x|, x normal
 _FEWEST_QUARTER, _LEAST_DRIFT = 10, 0.01
 CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too small to see", "unknown"
 
@@ -26,8 +29,9 @@ class CostModel:
     """``terms``: coefficient of each known size ("" the constant); ``covariance``: that of their errors;
     ``missing``: why others are not.
 
-    ``sigma_ratio``: scatter of a step's time around the model; ``error_ratio``, ``p90_error_ratio``: median and 90 %
-    of the errors on held-back steps. ``low``, ``high``: sizes between which it was fitted. Without terms, no model.
+    ``sigma_ratio``: scatter of a step's time around the model, of long steps less by ``scatter_power`` of their time;
+    ``error_ratio``, ``p90_error_ratio``: median and 90 % of the errors on held-back steps. ``low``, ``high``: sizes
+    between which it was fitted. Without terms, no model.
     """
 
     terms: dict[str, float] = field(default_factory=dict)
@@ -36,6 +40,7 @@ class CostModel:
     fitted_count: int = 0
     held_back_count: int = 0
     sigma_ratio: float = np.nan
+    scatter_power: float = 0.0
     error_ratio: float = np.nan
     p90_error_ratio: float = np.nan
     low: dict[str, float] = field(default_factory=dict)
@@ -135,19 +140,19 @@ def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], last: str, course: np.n
             kept.append(column)
     labels = ["", *names]
     after = kept.pop() if last and labels[kept[-1]] == last else 0
-    kept, value, covariance = _told_apart(matrix[~is_held], y[~is_held], kept, course[known][~is_held], after)
+    kept, value = _told_apart(matrix[~is_held], y[~is_held], kept, course[known][~is_held], after)
     model.missing |= {name: NO_EFFECT for name in names if labels.index(name) not in kept and name not in model.missing}
-    fitted = matrix[:, kept] @ value
-    off = np.abs(y / fitted - 1)
-    model.sigma_ratio = float(1.4826 * np.median(off[~is_held]))
-    model.error_ratio = float(np.median(off[is_held]))
-    model.p90_error_ratio = float(np.quantile(off[is_held], 0.9))
+    off = np.abs(y / (matrix[:, kept] @ value) - 1)[is_held]
+    model.error_ratio, model.p90_error_ratio = float(np.median(off)), float(np.quantile(off, 0.9))
+    of_fit = np.ones(len(y), bool) if len(y) <= _MOST_STEPS else ~is_held
+    value, covariance, model.scatter_power = _robust(matrix[of_fit][:, kept], y[of_fit], course[known][of_fit])
+    model.sigma_ratio = float(1.4826 * np.median(np.abs(y / (matrix[:, kept] @ value) - 1)))
     if model.error_ratio <= _MOST_ERROR:
         units = np.array([scale.get(labels[k], 1.0) for k in kept])
         model.terms = {labels[k]: float(v) for k, v in zip(kept, value / units)}
         model.covariance = covariance / np.outer(units, units)
-        model.low = {name: float(values[~is_held].min()) for name, values in x.items()}
-        model.high = {name: float(values[~is_held].max()) for name, values in x.items()}
+        model.low = {name: float(values[of_fit].min()) for name, values in x.items()}
+        model.high = {name: float(values[of_fit].max()) for name, values in x.items()}
     return model
 
 
@@ -171,17 +176,17 @@ def _reason_against(matrix: np.ndarray, kept: list[int], column: int) -> str:
 
 def _told_apart(
     matrix: np.ndarray, time: np.ndarray, kept: list[int], course: np.ndarray, after: int
-) -> tuple[list[int], np.ndarray, np.ndarray]:
-    """The columns whose terms are told apart from nothing, the terms and the covariance of their errors; the weakest
-    goes first. The column ``after`` (0: none) goes at once where it is not clearly told apart from the others."""
-    if after and _strength(*_robust(matrix[:, [*kept, after]], time, course))[-1] >= _CLEAR_T:
+) -> tuple[list[int], np.ndarray]:
+    """The columns whose terms are told apart from nothing, and the terms; the weakest goes first. The column ``after``
+    (0: none) goes at once where it is not clearly told apart from the others."""
+    if after and _strength(*_robust(matrix[:, [*kept, after]], time, course)[:2])[-1] >= _CLEAR_T:
         kept = [*kept, after]
     while True:
-        value, covariance = _robust(matrix[:, kept], time, course)
+        value, covariance, _ = _robust(matrix[:, kept], time, course)
         strength = _strength(value, covariance)
         weakest = int(np.argmin(strength))
         if strength[weakest] >= _LEAST_T or len(kept) == 1:
-            return kept, value, covariance
+            return kept, value
         kept = kept[:weakest] + kept[weakest + 1 :]
 
 
@@ -191,15 +196,15 @@ def _strength(value: np.ndarray, covariance: np.ndarray) -> np.ndarray:
     return np.divide(value, errors, out=np.where(value > 0, np.inf, 0.0), where=errors > 0)
 
 
-def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Non-negative terms, shape (columns,), and the covariance of their errors: weights after Huber until it settles,
-    then after Tukey, to which an outlier is nothing. What follows ``course`` is told by neither."""
+def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
+    """Non-negative terms, shape (columns,), the covariance of their errors and the power of the scatter: weights after
+    Huber until it settles, then after Tukey, to which an outlier is nothing. What follows ``course`` no term tells."""
     fitted = np.full(len(time), np.median(time))
-    weight = np.ones(len(time))
+    weight, scatter = np.ones((2, len(time)))
     value = np.zeros(matrix.shape[1])
-    slope = 0.0
+    slope = power = 0.0
     for turn in range(40):
-        scaled = np.sqrt(weight)[:, None] * np.column_stack([matrix, time, course * fitted]) / fitted[:, None]
+        scaled = np.column_stack([matrix, time, course * fitted]) * (np.sqrt(weight) / (fitted * scatter))[:, None]
         normal = scaled.T @ scaled
         along = normal[:-1, -1] / max(normal[-1, -1], 1e-9)  # of the terms and the time: their part along the course
         normal = normal[:-1, :-1] - np.outer(along, normal[:-1, -1])
@@ -207,13 +212,38 @@ def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[n
         slope = float(along[-1] - along[:-1] @ value)
         fitted = np.maximum(matrix @ value, 1e-9 * time.max())
         off = time / (fitted * (1 + slope * course)) - 1
-        sigma = max(1.4826 * float(np.median(np.abs(off))), 1e-6)
-        ratio = np.abs(off) / sigma
+        if turn % 10 == 5:
+            power = _scatter_power(np.abs(off), fitted)
+        scatter = scatter_of(fitted, power)
+        sigma = max(1.4826 * float(np.median(np.abs(off) / scatter)), 1e-6)
+        ratio = np.abs(off) / (sigma * scatter)
         if turn < 20:
             weight = _HUBER / np.maximum(ratio, _HUBER)
         else:
             weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
-    return value, sigma**2 * np.linalg.pinv(normal[:-1, :-1])
+    return value, sigma_of(off / scatter, len(value)) ** 2 * np.linalg.pinv(normal[:-1, :-1]), power
+
+
+def sigma_of(off: np.ndarray, terms: int) -> float:
+    """The deviation of errors around a model of so many terms, by those that are no outliers."""
+    core = off[np.abs(off) < _CORE * 1.4826 * float(np.median(np.abs(off)))]
+    return float((core**2).sum() / max(len(core) - terms, 1) / _VARIANCE_OF_CORE) ** 0.5
+
+
+def scatter_of(expected: np.ndarray, power: float) -> np.ndarray:
+    """The scatter of steps beside that of a step of median time; NaN where nothing is expected."""
+    return (expected / np.nanmedian(expected)) ** -power if power else np.ones(len(expected))
+
+
+def _scatter_power(off: np.ndarray, fitted: np.ndarray) -> float:
+    """By which power of the time the relative errors shrink: from 0, all alike, to 1, of one length; nearer to 0 the
+    less the steps tell."""
+    size = np.log(fitted)
+    size -= size.mean()
+    told = float(size @ size)
+    power = -float(size @ np.log(np.maximum(off, 1e-9))) / max(told, 1e-9)
+    variance = _VARIANCE_OF_LOG / max(told, 1e-9)
+    return min(power - variance / power, 1.0) if power**2 > variance and power > 0 else 0.0
 
 
 def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:

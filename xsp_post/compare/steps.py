@@ -11,9 +11,8 @@ from xsp_post.compare.statements import said, signed_ratio
 from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results, empty_table, typed
 from xsp_post.names.families import FAMILIES, ROLES
-from xsp_post.tables.analyses.steps import WHOLE, Kind, kinds_of_steps
+from xsp_post.tables.analyses.steps import HOST, WHOLE, Kind, kinds_of_steps
 
-HOST = "host"
 _ERRORS = 3.0  # standard errors beyond which a difference is no chance
 _ROLES = (WHOLE, *dict.fromkeys(ROLES.values()), HOST)
 
@@ -53,10 +52,9 @@ def _of_kind(base: Kind, other: Kind, spread: float) -> list[dict[str, object]]:
 
 
 def _models(kind: Kind) -> dict[str, CostModel]:
-    """The cost model of each role; of the host what kernels do not take."""
+    """The cost model of each role."""
     times = {role: kind.family_ns[:, [ROLES[one] == role for one in FAMILIES]].sum(axis=1) for role in _ROLES[1:-1]}
-    times[HOST] = np.maximum(kind.step_ns - kind.family_ns.sum(axis=1), 0)
-    return {WHOLE: kind.model, **{role: kind.fit(time) for role, time in times.items()}}
+    return {WHOLE: kind.model, **{role: kind.fit(time) for role, time in times.items()}, HOST: kind.host_model}
 
 
 def step_headlines(steps: pd.DataFrame) -> list[Headline]:

@@ -268,10 +268,11 @@ class _Finder:
         prior: float | np.ndarray,
     ) -> Candidate:  # fmt: skip
         """A candidate of one execution per span; ns, count, series and prior of each."""
-        if ns.any():  # a range without work is none beside others that hold it, nor is a kind with next to none
+        if ns.any():  # a range without work is none beside others that hold it, nor a kind with next to none
             called = self._called[spans]
             of_kind = rollup.sums_per_node(called, ns, int(called.max()) + 1)[called]
-            keep = (ns > 0) & (of_kind >= (1 - self.constants.holds_ratio) ** 2 * of_kind.max())
+            is_large = of_kind >= (1 - self.constants.holds_ratio) ** 2 * of_kind.max()
+            keep = (ns > 0) & (is_large | self.ranges.has_role("iteration")[spans])
             spans, ns, count, series = spans[keep], ns[keep], count[keep], series[keep]
             prior = prior[keep] if isinstance(prior, np.ndarray) else prior
         table = self._series(ns, count, series, prior)

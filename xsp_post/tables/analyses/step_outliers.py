@@ -2,7 +2,8 @@
 
 Each is compared with an ordinary step of its kind that should take about as long: what idle time, which kernels does
 it have more? A step beyond three deviations counts where something explains it that the ordinary one does not have at
-all; without that only beyond what chance gives the longest of so many steps.
+all, or where kernels of a family, or the host, took longer than chance makes them; else only beyond what chance gives
+the longest of so many steps.
 """
 
 from statistics import NormalDist
@@ -11,16 +12,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import FEWEST_STEPS
+from xsp_post.arrays.cost_model import FEWEST_STEPS, CostModel, scatter_of, sigma_of
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.names.families import FAMILIES, families
-from xsp_post.tables.analyses.frames import shaped
-from xsp_post.tables.analyses.steps import Kind
+from xsp_post.names.families import FAMILIES, families, matches
+from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
+from xsp_post.tables.analyses.steps import HOST, Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
-_CORE, _VARIANCE_OF_CORE = 3.0, 0.9733  # deviations that the scatter is taken from; of a normal distribution
 _BY_CHANCE = 0.003  # probability that chance makes one of all steps such an outlier
 _LIKE = 3  # steps of one expected time that show what it is; else so many on each side
 _LOWER = 0.25
@@ -29,8 +29,8 @@ _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
 # Ranges in which a program compiles; not those of what was compiled (`Torch-Compiled Region`, `CompiledFxGraph`).
 _COMPILES = r"(?i)dynamo_timed|nvrtc|autotun|(?:\b|_)(?:re)?compil(?:e|er|ing|ation)(?:\b|_)"
-_PREEMPTS = r"(?i)preempt|swap_?(?:out|in|blocks)|evict"
-COMPILATION, PREEMPTION = "compilation", "preemption"
+_NAMED_BY_RANGE = {_COMPILES: "compilation", r"(?i)preempt|swap_?(?:out|in|blocks)|evict": "preemption"}
+_LAUNCHES = ("launch_call", "graph_launch", "launch_latency", "queued")  # after a wait they are waited for, too
 OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 
 
@@ -52,7 +52,8 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
     causes = pd.DataFrame(_causes(results, rows), columns=["cause", "detail", "explained_ns", "is_event"])
     rows = rows.join(causes)
     rows["explained_ratio"] = rows["explained_ns"] / rows["lost_ns"]
-    rows = rows[rows["is_sure"] | rows["is_event"].astype(bool)].reset_index(drop=True)
+    is_told = rows["is_event"].astype(bool) | (rows["is_sure_of_part"] & (rows["cause"] != ""))
+    rows = rows[rows["is_sure"] | is_told].reset_index(drop=True)
     if not len(rows):
         return empty_table("step_outliers"), []
     first = rows.iloc[0]
@@ -66,33 +67,18 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
 def _candidates(kind: Kind) -> pd.DataFrame:
     """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
     expected_ns = kind.expected_ns * kind.model.trend
-    off = kind.step_ns / expected_ns - 1
-    known = np.isfinite(off)
-    if known.sum() < FEWEST_STEPS:
-        return pd.DataFrame()
-    terms = len(kind.model.terms)
-    core = known & (np.abs(off) < _CORE * 1.4826 * float(np.median(np.abs(off[known]))))
-    freedom = max(int(core.sum()) - terms, 1)
-    sigma = max(float((off[core] ** 2).sum() / freedom / _VARIANCE_OF_CORE) ** 0.5, _LEAST_SIGMA)
-    error = kind.model.error_of(kind.sizes) if terms else 0.0
-    far = np.nan_to_num(off / np.hypot(sigma, error))
-    ordinary = np.flatnonzero(known & (np.abs(far) < _ORDINARY))
-    far = np.minimum(far, far - _of_like(expected_ns, far))
-    if np.ndim(kind.model.trend):  # its shape is not known: a step is held against those beside it
-        far = np.minimum(far, far - _of_like(np.arange(len(far)), far))
+    far, surely, is_ordinary = _deviations(kind, kind.step_ns, kind.model, expected_ns)
     # the first step fills the device's queue, where the others are launched ahead of it
     gap = kind.rows["host_gap_ns"].to_numpy(float)
     known_gap = gap[~np.isnan(gap)]
     is_filling = np.isnan(gap) & bool(len(known_gap) and not known_gap.any())
-    # Student's t, as deviations of the normal distribution (Wallace 1959): few steps do not tell their scatter well
-    surely = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.maximum(far, 0) ** 2 / freedom))
-    slow = np.flatnonzero((surely > _LEAST_DEVIATIONS) & ~is_filling)
+    slow, ordinary = np.flatnonzero((surely > _LEAST_DEVIATIONS) & ~is_filling), np.flatnonzero(is_ordinary)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(expected_ns[ordinary], kind="stable")]
     place = np.searchsorted(expected_ns[by_time], expected_ns[slow]).clip(0, len(by_time) - 1)
     like, index = by_time[place], kind.rows["iteration_index"].to_numpy()
-    beyond_chance = NormalDist().inv_cdf(1 - _BY_CHANCE / len(kind.rows))
+    is_sure, of_parts = (_beyond_chance(one) for one in (surely, _of_parts(kind)))
     return pd.DataFrame(
         {
             **kind.labels,
@@ -101,11 +87,50 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             "expected_ns": expected_ns[slow],
             "lost_ns": (kind.step_ns - expected_ns)[slow],
             "deviation_count": far[slow],
-            "is_sure": surely[slow] > beyond_chance,
+            "is_sure": is_sure[slow],
+            "is_sure_of_part": of_parts[slow].any(axis=1),
             "like_index": index[like],
             "scale": list(_scales(kind, expected_ns, slow, like)),
         }
     )
+
+
+def _deviations(
+    kind: Kind, time_ns: np.ndarray, model: CostModel, expected_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """How many deviations each step is beyond its model and the steps like it; the same in deviations of the normal
+    distribution; and which steps are near the model. Shape (steps,) each."""
+    off = np.divide(time_ns, expected_ns, out=np.full(len(time_ns), np.nan), where=expected_ns > 0) - 1
+    known = np.isfinite(off)
+    if known.sum() < FEWEST_STEPS:
+        return np.zeros(len(off)), np.zeros(len(off)), np.zeros(len(off), bool)
+    scatter, terms = scatter_of(expected_ns, model.scatter_power), len(model.terms)
+    sigma, freedom = max(sigma_of((off / scatter)[known], terms), _LEAST_SIGMA), max(int(known.sum()) - terms, 1)
+    error = model.error_of(kind.sizes) if terms else 0.0
+    far = np.nan_to_num(off / np.hypot(sigma * np.maximum(scatter, 1), error))  # long ones may scatter as others do
+    is_ordinary = known & (np.abs(far) < _ORDINARY)
+    far = np.minimum(far, far - _of_like(expected_ns, far))
+    if np.ndim(model.trend):  # its shape is not known: a step is held against those beside it
+        far = np.minimum(far, far - _of_like(np.arange(len(far)), far))
+    # Student's t, as deviations of the normal distribution (Wallace 1959): few steps do not tell their scatter well
+    surely = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.maximum(far, 0) ** 2 / freedom))
+    return far, surely, is_ordinary
+
+
+def _of_parts(kind: Kind) -> np.ndarray:
+    """How far the time of each family's kernels, and the rest, are beyond their models, in deviations of the normal
+    distribution; shape (steps, parts that have a model)."""
+    found = [np.zeros(len(kind.rows))]
+    for name, model in [*kind.family_models.items(), (HOST, kind.host_model)] if kind.has_sizes else ():
+        time_ns = kind.host_ns if name == HOST else kind.family_ns[:, FAMILIES.index(name)]
+        expected_ns = model.predicted(kind.sizes) * model.trend
+        found.append(_deviations(kind, time_ns, model, expected_ns)[1])
+    return np.column_stack(found)
+
+
+def _beyond_chance(deviations: np.ndarray) -> np.ndarray:
+    """Which are more than chance gives the largest of so many; bool."""
+    return deviations > NormalDist().inv_cdf(1 - _BY_CHANCE / len(deviations))
 
 
 def _scales(kind: Kind, expected_ns: np.ndarray, slow: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -136,37 +161,46 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     """The cause of each outlier; '' where none explains enough of it."""
     long = _of_steps(results, "idle", ["cause", "call_name", "node_id", "start_ns", "end_ns"], rows)
     short = _of_steps(results, "short_waits", ["cause", "call_name", "node_id", "idle_ns"], rows)
-    idle = pd.concat([long.assign(length=long["end_ns"] - long["start_ns"]), short.assign(length=short["idle_ns"])])
-    called = idle["cause"].astype(str) + "\n" + idle["call_name"].astype(str)
-    idle["name"] = _named_within(results, idle, _COMPILES, COMPILATION, called)
-    copies = _of_steps(results, "memory_operations", ["name", "direction", "node_id", "start_ns", "end_ns"], rows)
-    copies = copies.assign(length=copies["end_ns"] - copies["start_ns"])
-    copied = COPIES + "\n" + copies["direction"].astype(str)
-    copies["name"] = _named_within(results, copies, _PREEMPTS, PREEMPTION, copied)
-    idle = pd.concat([idle, copies])
+    copies = _of_steps(results, "memory_operations", ["direction", "node_id", "start_ns", "end_ns"], rows)
+    parts = [long, short.assign(start_ns=0, end_ns=short["idle_ns"])]
+    parts.append(copies.assign(cause=COPIES, call_name=copies["direction"].astype(str)))
+    waits = pd.concat([one.astype({"cause": object, "call_name": object}) for one in parts], ignore_index=True)
+    waits["length"] = waits["end_ns"] - waits["start_ns"]
+    waits["name"] = waits["cause"].astype(str) + "\n" + waits["call_name"].astype(str)
+    for pattern, cause in _NAMED_BY_RANGE.items():
+        within = _range_around(results, waits, pattern)
+        waits["name"] = waits["name"].where(within == "", cause + "\n" + within)
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
     names = kernels["name"].unique()
     family = pd.Series([FAMILIES.index(one) for one in families(names.tolist())], names)
-    waits, work = _more_of(idle, rows, None), _more_of(kernels, rows, family)
+    waiting, work = _more_of(waits, rows, None), _more_of(kernels, rows, family)
     is_communication = family == FAMILIES.index("communication")
     found = []
     for number, lost in enumerate(rows["lost_ns"].tolist()):  # at most `_MOST`
-        ways = [_wait(waits.get(number)), *_work(work.get(number), is_communication)]
+        ways = [_wait(waiting.get(number)), *_work(work.get(number), is_communication)]
         best = max(ways, key=lambda way: way.explained_ns)
         found.append(best if best.explained_ns >= _EXPLAINS * lost else _Way("", "", np.nan, False))
     return found
 
 
-def _named_within(
-    results: Results, rows: pd.DataFrame, pattern: str, cause: str, otherwise: pd.Series
-) -> pd.Series:  # fmt: skip
-    """The cause, and the range that a row lies in where its name says so."""
-    nodes = frame_or_empty(results, "nodes", ["capture_id", "node_id", "name"])
-    nodes = nodes[nodes["node_id"].isin(rows["node_id"].dropna())].astype({"name": str})
-    found = nodes[nodes["name"].str.contains(pattern)].set_index(["capture_id", "node_id"])["name"]
-    said = rows.join(found.rename("within"), on=["capture_id", "node_id"])["within"]
-    return (cause + "\n" + said).where(said.notna(), otherwise)
+def _range_around(results: Results, rows: pd.DataFrame, pattern: str) -> np.ndarray:
+    """The innermost range around each row, inside its execution, whose name the pattern finds, '' for none; object."""
+    nodes = frame_or_empty(results, "nodes", ["capture_id", "node_id", "parent_id", "iteration_index", "name"])
+    codes, texts = text_codes(nodes["name"])
+    said = matches(texts.to_numpy(object), pattern)[codes] & (nodes["iteration_index"].fillna(-1) >= 0).to_numpy()
+    width = int(nodes["node_id"].max()) + 2 if len(nodes) else 2
+    keys, parent = ((nodes["capture_id"] * width + nodes[one]).to_numpy(np.int64) for one in ("node_id", "parent_id"))
+    at = (rows["capture_id"] * width + rows["node_id"].fillna(-1)).to_numpy(np.int64)
+    found = np.full(len(rows), "", object)
+    place = np.arange(len(rows))
+    while said.any() and len(place):
+        node = lookup(keys, np.arange(len(keys)), at)
+        is_named = (node >= 0) & said[node]
+        found[place[is_named]] = texts.to_numpy(object)[codes[node[is_named]]]
+        goes_on = (node >= 0) & ~is_named
+        place, at = place[goes_on], parent[node[goes_on]]
+    return found
 
 
 def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFrame) -> pd.DataFrame:
@@ -195,13 +229,16 @@ def _more_of(frame: pd.DataFrame, rows: pd.DataFrame, family: pd.Series | None) 
 
 
 def _wait(sums: pd.DataFrame | None) -> _Way:
-    """The cause of idle time of which the outlier has most more."""
+    """The cause of idle time of which the outlier has most more; launches that wait behind it count for it."""
     if sums is None:
         return _Way("", "", 0.0, False)
     more = (sums["here"] - sums["like"]).to_numpy()
     most = int(np.argmax(more))
     cause, _, call = str(sums["name"].iloc[most]).partition("\n")
-    return _Way(cause, call, float(more[most]), not sums["like"].iloc[most])
+    causes = sums["name"].str.partition("\n")[0]
+    behind = 0.0 if cause in _LAUNCHES else float(more[causes.isin(_LAUNCHES)].sum())
+    explained = float(more[most]) + min(max(behind, 0.0), float(more[most]))
+    return _Way(cause, call, explained, not sums["like"].iloc[most])
 
 
 def _work(sums: pd.DataFrame | None, is_communication: pd.Series) -> list[_Way]:

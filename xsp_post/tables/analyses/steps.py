@@ -23,7 +23,7 @@ from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
-WHOLE = "step"  # what stands for the family of the whole step
+WHOLE, HOST = "step", "host"  # what stands for the family of the whole step, and for what its kernels do not take
 # Size of a step → column of its term in step_costs.
 TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns",
          "batch_size": "per_request_ns"}  # fmt: skip
@@ -90,6 +90,15 @@ class Kind:
         total = self.family_ns.sum(axis=0)
         large = [k for k in np.argsort(-total) if total[k] > _LEAST_SHARE * total.sum() > 0]
         return {FAMILIES[k]: self.fit(self.family_ns[:, k]) for k in large}
+
+    @cached_property
+    def host_ns(self) -> np.ndarray:
+        """What the kernels of each step do not take, shape (steps,)."""
+        return np.maximum(self.step_ns - self.family_ns.sum(axis=1), 0)
+
+    @cached_property
+    def host_model(self) -> CostModel:
+        return self.fit(self.host_ns)
 
 
 def kinds_of_steps(results: Results) -> list[Kind]:
