@@ -12,12 +12,14 @@ from xsp_post.arrays.cost_model import (
     CONSTANT,
     FOLLOWS,
     NO_EFFECT,
+    TOO_FEW,
     UNKNOWN,
     _held_back,
     _non_negative,
     _slow_change,
     drift_of,
     fit_cost,
+    scatter_of,
 )
 
 
@@ -137,7 +139,7 @@ def test_errors_of_terms_are_those_of_least_squares(seed):
     time = (1000 + 3 * tokens + 2 * keys) * (1 + 0.01 * rng.standard_normal(800))
     model = fit_cost(time, {"tokens": tokens, "keys": keys})
     matrix = np.column_stack((np.ones(800), tokens, keys)) / (1000 + 3 * tokens + 2 * keys)[:, None]
-    errors = 0.01 * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)) * 800 / model.fitted_count)
+    errors = 0.01 * np.sqrt(np.diag(np.linalg.inv(matrix.T @ matrix)))
     assert list(model.errors.values()) == pytest.approx(errors, rel=0.15)
     assert np.array(list(model.terms.values())) == pytest.approx([1000, 3, 2], abs=5 * errors.max())
     for one, term, error in zip(model.terms.values(), (1000, 3, 2), errors):
@@ -165,7 +167,38 @@ def test_of_times_that_drift_the_terms_are_those_in_the_middle():
     assert fit_cost(time, sizes).trend == 1.0
 
 
+@pytest.mark.parametrize("drift", [0.0, 0.1])
+def test_a_size_that_grows_along_does_not_hide_a_drift(drift):
+    rng = np.random.default_rng(5)
+    at = np.linspace(0, 1, 400)
+    tokens = (4 + 30 * at + rng.integers(0, 12, 400)).astype(float)
+    time = (3e5 + 900 * tokens) * (1 + drift * (at - 0.5)) * (1 + 0.004 * rng.standard_normal(400))
+    model = fit_cost(time, {"tokens": tokens})
+    assert (np.ndim(model.trend) > 0) == bool(drift)
+    assert abs(model.terms["tokens"] - 900) < 4 * model.errors["tokens"] and model.terms[""] == pytest.approx(
+        3e5, rel=0.02
+    )
+
+
+def test_a_size_that_grows_as_the_course_does_is_no_drift():
+    rng = np.random.default_rng(6)
+    keys = 16.0 * np.arange(1000, 1400)
+    model = fit_cost((3e5 + 2.0 * keys) * (1 + 0.004 * rng.standard_normal(400)), {"keys": keys})
+    assert model.trend == 1.0 and model.terms["keys"] == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize(("power", "least", "most"), [(0.0, 0.0, 0.2), (0.5, 0.3, 0.7)])
+def test_the_scatter_may_shrink_as_steps_get_longer(power, least, most):
+    rng = np.random.default_rng(8)
+    tokens = np.exp(rng.uniform(3, 9, 900))
+    clean = 1e4 + 100 * tokens
+    time = clean * (1 + 0.01 * (clean / np.median(clean)) ** -power * rng.standard_normal(900))
+    model = fit_cost(time, {"tokens": tokens})
+    assert least <= model.scatter_power <= most
+    assert scatter_of(np.array([1.0, 4.0, 16.0]), 0.5) == pytest.approx([2, 1, 0.5])
+
+
 def test_without_steps_there_is_no_model():
     model = fit_cost(np.ones(14), {"tokens": np.arange(14)})
-    assert (model.terms, model.missing) == ({}, {"tokens": UNKNOWN})
+    assert (model.terms, model.missing) == ({}, {"tokens": TOO_FEW})
     assert (model.fitted_count, model.held_back_count) == (0, 0)

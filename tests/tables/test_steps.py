@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -237,3 +239,63 @@ def test_steps_of_unlike_batches_are_no_measure_of_each_other(batch_sizes, slow)
 def test_chance_is_no_slow_step(tmp_path, seed):
     profile = loaded(tmp_path, serving(seed, 500, noise=0.02))
     assert not len(profile["step_outliers"]) and "slow-steps" not in {*profile["findings"]["code"]}
+
+
+def planted(tmp_path, slow):
+    """Steps launched ahead of a queue that never empties, but for one: it does what ``slow`` says before its launch."""
+    rows, free, host = [], 1000, 0
+
+    def call(name, at, us, number):
+        args = {"correlation": number}
+        rows.append({"cat": "cuda_runtime", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": us, "args": args})
+
+    for step in range(60):
+        at = max(host, free + 1) if step == 40 else host
+        tokens = 4 + step % 9
+        begin, at = at, at + 2
+        for name, cat, us in slow if step == 40 else ():
+            if cat == "range":
+                rows.append({"cat": "cpu_op", "name": name, "pid": 1, "tid": 1, "ts": at, "dur": us})
+                at += 1
+            else:
+                call(name, at, us, 9000 + len(rows))
+                at += us
+        call("cudaGraphLaunch", at, 10, step)
+        for name, us in (("sgemm", 300.0 + 4 * tokens + step % 3), ("flash_fwd_kernel", 50.0)):
+            free = max(free, at + 12)
+            args = {"correlation": step, "device": 0, "stream": 7}
+            rows.append({"cat": "kernel", "name": name, "pid": 0, "tid": 7, "ts": free, "dur": us, "args": args})
+            free += us
+        text = f"xsp/step:decode requests={tokens} tokens={tokens} keys={tokens * 100}"
+        rows.append({"cat": "user_annotation", "name": text, "pid": 1, "tid": 1, "ts": begin, "dur": at + 15 - begin})
+        host = max(at + 20, free - 200)
+    head = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": "Generated GPU", "numSms": 108}]}
+    (tmp_path / "ahead.json").write_text(json.dumps({**head, "traceEvents": [{"ph": "X", **one} for one in rows]}))
+    return xsp_post.load(tmp_path / "ahead.json")["step_outliers"]
+
+
+@pytest.mark.parametrize(
+    ("slow", "cause", "detail"),
+    [
+        ([("swap_out 3 blocks", "range", 40), ("aten::copy_", "range", 36), ("cudaMalloc", "call", 30)], "preemption",
+         "swap_out 3 blocks"),
+        ([("cuModuleLoadData", "call", 9)], "module_load", "cuModuleLoadData"),
+    ],
+)  # fmt: skip
+def test_a_stall_counts_for_the_range_around_it_and_launches_behind_it_for_the_stall(tmp_path, slow, cause, detail):
+    found = planted(tmp_path, slow)
+    assert found[["iteration_index", "cause", "detail"]].to_numpy().tolist() == [[40, cause, detail]]
+    assert found["explained_ratio"][0] > 0.8
+
+
+def test_a_step_has_its_rate_and_the_shares_of_its_kernels_and_table_steps_shows_them(tmp_path):
+    made = serving(7, 60, noise=0.0)
+    path = made.write(tmp_path / "engine.json")
+    rows = xsp_post.load(path)["iterations"]
+    assert (rows["throughput_tokens_per_s"] * rows["time_per_token_ns"]).to_numpy() == pytest.approx(1e9)
+    assert rows["time_per_token_ns"].to_numpy() == pytest.approx(rows["latency_ns"] / rows["token_count"], rel=1e-6)
+    shares = rows[[name for name in rows if name.endswith("_ratio")]]
+    assert shares.sum(axis=1).to_numpy() == pytest.approx(1) and (rows["attention_ratio"] > 0).all()
+    screen = CliRunner().invoke(app, ["table", "steps", str(path), "--top", "0"]).output
+    kinds, steps = screen.split("Each step (table iterations):")
+    assert "p99" in kinds and "attention" in steps and len(steps.strip().splitlines()) > 60

@@ -136,6 +136,14 @@ def test_prefill_and_decode_are_kinds(tmp_path):
     assert not tree.iterations["is_warmup"].any()
 
 
+def test_a_marked_step_of_a_rare_kind_is_an_execution_too(tmp_path):
+    program = Program()
+    for _ in range(150):
+        program.inside("step[DECODE bs=8]", lambda: network(program, 12))
+    program.inside("step[EXTEND bs=1 toks=64]", lambda: network(program, 1))
+    assert program.tree(tmp_path).iterations["kind"].tolist() == ["decode"] * 150 + ["prefill"]
+
+
 def test_passes_inside_a_long_range(tmp_path):
     program = Program()
 

@@ -8,6 +8,7 @@ takes longer and longer, the terms are those in the middle of the recording.
 """
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,11 +18,12 @@ _LEAST_SPREAD = 0.01  # of a size, beside its largest value and beside what foll
 _LEAST_T = 3.0  # a term below so many of its standard errors is not told apart from nothing
 _CLEAR_T = 5.0  # what is told apart for certain: the last term, and drift
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
-_HUBER, _TUKEY = 1.345, 4.685
+_HUBER, _TUKEY, _MOST_TURNS, _SETTLED = 1.345, 4.685, 20, 1e-6  # the turns of each; the change of time after the last
 _CORE, _VARIANCE_OF_CORE = 3.0, 0.9733  # deviations that the scatter is taken from; of a normal distribution
 _VARIANCE_OF_LOG = np.pi**2 / 8  # of log |x|, x normal
 _FEWEST_QUARTER, _LEAST_DRIFT = 10, 0.01
-CONSTANT, FOLLOWS, NO_EFFECT, UNKNOWN = "constant", "follows other sizes", "too small to see", "unknown"
+CONSTANT, FOLLOWS, NO_EFFECT = "constant", "follows other sizes", "too small to see"
+UNKNOWN, TOO_FEW = "unknown", "too few steps"
 
 
 @dataclass
@@ -41,6 +43,7 @@ class CostModel:
     held_back_count: int = 0
     sigma_ratio: float = np.nan
     scatter_power: float = 0.0
+    slope_strength: float = 0.0  # of what is fitted beside the terms: the drift in its standard errors
     error_ratio: float = np.nan
     p90_error_ratio: float = np.nan
     low: dict[str, float] = field(default_factory=dict)
@@ -75,11 +78,16 @@ class CostModel:
 def fit_cost(time: np.ndarray, sizes: dict[str, np.ndarray], last: str = "") -> CostModel:
     """The model of ``time`` (n,), in order of time, by ``sizes`` (n,), −1 unknown; terms are tried in the order of
     ``sizes``. ``last``: the last of them."""
-    model = _fit(time, sizes, last, np.zeros(len(time)))
-    if drift_of(_ratio(time, model.predicted(sizes)))[1]:
-        model = _fit(time, sizes, last, np.linspace(-1, 1, len(time)))
-        if model.terms:
-            model.trend = _slow_change(_ratio(time, model.predicted(sizes)))
+    model, course = _fit(time, sizes, last, np.zeros(len(time))), np.linspace(-1, 1, len(time))
+    is_drifting = drift_of(_ratio(time, model.predicted(sizes)))[1]
+    # sizes that grow or shrink along with it take a drift for theirs, if they are fitted without one
+    if is_drifting or model.slope_strength >= _CLEAR_T:
+        slower = _fit(time, sizes, last, course)
+        ratio = _ratio(time, slower.predicted(sizes))
+        if is_drifting or drift_of(ratio)[1]:
+            model = slower
+            if model.terms:
+                model.trend = _slow_change(ratio)
     return model
 
 
@@ -123,7 +131,7 @@ def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], last: str, course: np.n
         else:
             model.missing[name] = UNKNOWN
     if known.sum() < FEWEST_STEPS:
-        model.missing = dict.fromkeys(sizes, UNKNOWN)
+        model.missing |= dict.fromkeys(names, TOO_FEW)
         return model
     y = time[known].astype(float)
     x = {name: sizes[name][known].astype(float) for name in names}
@@ -145,7 +153,10 @@ def _fit(time: np.ndarray, sizes: dict[str, np.ndarray], last: str, course: np.n
     off = np.abs(y / (matrix[:, kept] @ value) - 1)[is_held]
     model.error_ratio, model.p90_error_ratio = float(np.median(off)), float(np.quantile(off, 0.9))
     of_fit = np.ones(len(y), bool) if len(y) <= _MOST_STEPS else ~is_held
-    value, covariance, model.scatter_power = _robust(matrix[of_fit][:, kept], y[of_fit], course[known][of_fit])
+    x_fit, y_fit = matrix[of_fit][:, kept], y[of_fit]
+    value, covariance, model.scatter_power, model.slope_strength = _robust(x_fit, y_fit, course[known][of_fit])
+    if not course.any():
+        model.slope_strength = _robust(x_fit, y_fit, np.linspace(-1, 1, len(y))[of_fit]).slope_strength
     model.sigma_ratio = float(1.4826 * np.median(np.abs(y / (matrix[:, kept] @ value) - 1)))
     if model.error_ratio <= _MOST_ERROR:
         units = np.array([scale.get(labels[k], 1.0) for k in kept])
@@ -179,49 +190,66 @@ def _told_apart(
 ) -> tuple[list[int], np.ndarray]:
     """The columns whose terms are told apart from nothing, and the terms; the weakest goes first. The column ``after``
     (0: none) goes at once where it is not clearly told apart from the others."""
-    if after and _strength(*_robust(matrix[:, [*kept, after]], time, course)[:2])[-1] >= _CLEAR_T:
+    if after and _strength(_robust(matrix[:, [*kept, after]], time, course))[-1] >= _CLEAR_T:
         kept = [*kept, after]
     while True:
-        value, covariance, _ = _robust(matrix[:, kept], time, course)
-        strength = _strength(value, covariance)
+        found = _robust(matrix[:, kept], time, course)
+        strength = _strength(found)
         weakest = int(np.argmin(strength))
         if strength[weakest] >= _LEAST_T or len(kept) == 1:
-            return kept, value
+            return kept, found.value
         kept = kept[:weakest] + kept[weakest + 1 :]
 
 
-def _strength(value: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+class _Found(NamedTuple):
+    """Terms, shape (columns,), the covariance of their errors, the power of the scatter, and the slope along the course
+    in its standard errors."""
+
+    value: np.ndarray
+    covariance: np.ndarray
+    power: float
+    slope_strength: float
+
+
+def _strength(found: _Found) -> np.ndarray:
     """Each term in its standard errors."""
-    errors = np.sqrt(np.maximum(np.diag(covariance), 0))
-    return np.divide(value, errors, out=np.where(value > 0, np.inf, 0.0), where=errors > 0)
+    errors = np.sqrt(np.maximum(np.diag(found.covariance), 0))
+    return np.divide(found.value, errors, out=np.where(found.value > 0, np.inf, 0.0), where=errors > 0)
 
 
-def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> tuple[np.ndarray, np.ndarray, float]:
-    """Non-negative terms, shape (columns,), the covariance of their errors and the power of the scatter: weights after
-    Huber until it settles, then after Tukey, to which an outlier is nothing. What follows ``course`` no term tells."""
-    fitted = np.full(len(time), np.median(time))
+def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> _Found:
+    """Non-negative terms: weights after Huber until it settles, then after Tukey, to which an outlier is nothing. What
+    follows ``course`` no term tells."""
+    fitted = before = np.full(len(time), np.median(time))
     weight, scatter = np.ones((2, len(time)))
     value = np.zeros(matrix.shape[1])
     slope = power = 0.0
-    for turn in range(40):
+    turn = 0
+    while turn < 2 * _MOST_TURNS:
         scaled = np.column_stack([matrix, time, course * fitted]) * (np.sqrt(weight) / (fitted * scatter))[:, None]
-        normal = scaled.T @ scaled
+        normal = whole = scaled.T @ scaled
         along = normal[:-1, -1] / max(normal[-1, -1], 1e-9)  # of the terms and the time: their part along the course
         normal = normal[:-1, :-1] - np.outer(along, normal[:-1, -1])
         value = _non_negative(normal[:-1, :-1], normal[:-1, -1])
         slope = float(along[-1] - along[:-1] @ value)
         fitted = np.maximum(matrix @ value, 1e-9 * time.max())
         off = time / (fitted * (1 + slope * course)) - 1
-        if turn % 10 == 5:
+        if turn in (5, _MOST_TURNS + 2):
             power = _scatter_power(np.abs(off), fitted)
         scatter = scatter_of(fitted, power)
         sigma = max(1.4826 * float(np.median(np.abs(off) / scatter)), 1e-6)
         ratio = np.abs(off) / (sigma * scatter)
-        if turn < 20:
+        if turn < _MOST_TURNS:
             weight = _HUBER / np.maximum(ratio, _HUBER)
         else:
             weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
-    return value, sigma_of(off / scatter, len(value)) ** 2 * np.linalg.pinv(normal[:-1, :-1]), power
+        is_settled = turn % _MOST_TURNS > 5 and np.abs(fitted - before).max() < _SETTLED * fitted.max()
+        turn, before = (_MOST_TURNS * (1 + turn // _MOST_TURNS) if is_settled else turn + 1), fitted
+    sigma, kept = sigma_of(off / scatter, len(value)), np.flatnonzero(value)
+    terms, shared = whole[np.ix_(kept, kept)], whole[kept, -1]
+    own = float(whole[-1, -1] - shared @ np.linalg.lstsq(terms, shared, rcond=None)[0])  # of the course, by no term
+    strength = abs(slope) * max(own, 0.0) ** 0.5 / max(sigma, 1e-9)
+    return _Found(value, sigma**2 * np.linalg.pinv(normal[:-1, :-1]), power, strength)
 
 
 def sigma_of(off: np.ndarray, terms: int) -> float:
@@ -249,12 +277,9 @@ def _scatter_power(off: np.ndarray, fitted: np.ndarray) -> float:
 def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:
     """The least squares solution without negative terms, of normal equations of few columns: the best of all subsets
     of columns whose own solution has none."""
-    count, best, best_gain = len(right), np.zeros(len(right)), 0.0
-    for subset in range(1, 1 << count):
-        columns = [k for k in range(count) if subset >> k & 1]
-        found = np.linalg.lstsq(normal[np.ix_(columns, columns)], right[columns], rcond=None)[0]
-        gain = float(right[columns] @ found)
-        if (found >= 0).all() and gain > best_gain:
-            best, best_gain = np.zeros(count), gain
-            best[columns] = found
-    return best
+    count = len(right)
+    has = (np.arange(1 << count)[:, None] >> np.arange(count) & 1).astype(bool)
+    left_out = np.eye(count) * normal.diagonal().max()
+    parts = np.where(has[:, :, None] & has[:, None, :], normal, left_out)
+    found = np.where(has, (np.linalg.pinv(parts, hermitian=True) @ np.where(has, right, 0)[:, :, None])[:, :, 0], 0)
+    return found[np.argmax(np.where((found >= 0).all(axis=1), found @ right, -np.inf))]

@@ -22,6 +22,9 @@ class TextTable(Mapping[str, Entry]):
     def __getitem__(self, name: str) -> Entry:
         return self._entries[name]
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._entries)
 

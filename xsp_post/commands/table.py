@@ -80,6 +80,9 @@ def table(
             return
     if output is None:
         _to_stdout(frame, chosen, top, found, bool(sort))
+        if found == "steps" and chosen == "table":
+            typer.echo("Each step (table iterations):")
+            _to_stdout(for_people(results, "iterations"), chosen, top, "iterations", True)
         return
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))

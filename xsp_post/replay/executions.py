@@ -89,7 +89,7 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     order = np.argsort(operations.iteration, kind="stable")
     low = np.searchsorted(operations.iteration[order], index, side="left")
     high = np.searchsorted(operations.iteration[order], index, side="right")
-    rows = [np.sort(order[a:b]) for a, b in zip(low.tolist(), high.tolist())]
+    rows = [order[a:b] for a, b in zip(low.tolist(), high.tolist())]
     start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
     process = [int(operations.process[mine[0]]) if len(mine) else 0 for mine in rows]
     orphans = np.flatnonzero((operations.call < 0) & (operations.iteration < 0))

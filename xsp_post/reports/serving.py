@@ -31,6 +31,11 @@ def of_steps(table: str) -> Callable[[Results, Case | None], pd.DataFrame]:
 
 
 def serving_steps(results: Results, case: Case | None) -> pd.DataFrame:
+    """`_serving_steps`, made once."""
+    return results.kept("serving_steps", lambda: _serving_steps(results))
+
+
+def _serving_steps(results: Results) -> pd.DataFrame:
     """Measured steps in order, at most 1,500: order, latency_ns (without what
     overlaps the step before), shown_ns (cut at the upper edge), expected_ns by the
     cost model (NaN where it has no term)."""

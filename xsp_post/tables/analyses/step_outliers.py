@@ -229,16 +229,18 @@ def _more_of(frame: pd.DataFrame, rows: pd.DataFrame, family: pd.Series | None) 
 
 
 def _wait(sums: pd.DataFrame | None) -> _Way:
-    """The cause of idle time of which the outlier has most more; launches that wait behind it count for it."""
+    """The cause of idle time of which the outlier has most more. Launches that wait behind a stall count for it, unless
+    they take much more themselves."""
     if sums is None:
         return _Way("", "", 0.0, False)
     more = (sums["here"] - sums["like"]).to_numpy()
-    most = int(np.argmax(more))
-    cause, _, call = str(sums["name"].iloc[most]).partition("\n")
-    causes = sums["name"].str.partition("\n")[0]
-    behind = 0.0 if cause in _LAUNCHES else float(more[causes.isin(_LAUNCHES)].sum())
-    explained = float(more[most]) + min(max(behind, 0.0), float(more[most]))
-    return _Way(cause, call, explained, not sums["like"].iloc[most])
+    causes, calls = zip(*(str(name).split("\n", 1) for name in sums["name"]))
+    is_launch = np.isin(causes, _LAUNCHES)
+    behind = max(float(more[is_launch].sum()), 0.0)
+    most = int(np.argmax(np.where(is_launch, 0.0, more)))
+    if is_launch[most] or more[most] < _EXPLAINS * behind:
+        most, behind = int(np.argmax(more)), 0.0
+    return _Way(causes[most], calls[most], float(more[most]) + behind, not sums["like"].iloc[most])
 
 
 def _work(sums: pd.DataFrame | None, is_communication: pd.Series) -> list[_Way]:

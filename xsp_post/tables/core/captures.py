@@ -5,6 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.intervals import grouped_union_length, union
+from xsp_post.arrays.processes import without_overlap
 from xsp_post.arrays.repeats import numbered
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
@@ -15,9 +16,10 @@ from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.model.schemas.words import confidence_words
-from xsp_post.model.trace import DEVICE_PARTS, Provenance
+from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Provenance
 from xsp_post.model.tree import Tree
 from xsp_post.names import range_text
+from xsp_post.names.families import ROLES, families
 from xsp_post.tables.core.columns import Threads, on_one_gpu
 
 
@@ -84,7 +86,29 @@ def iterations_frame(tree: Tree) -> pd.DataFrame:
     frame["phase"] = frame["phase"].astype(object)
     process = tree.trace.processes["process_id"].to_numpy(np.int64)
     frame["process_id"] = process[frame["process_index"].to_numpy()] if len(frame) else np.zeros(0, np.int64)
+    frame = frame.assign(**_rates(frame), **_shares(tree, len(frame)))
     return frame[[c for c in column_names("iterations") if c in frame]]
+
+
+def _rates(frame: pd.DataFrame) -> dict[str, np.ndarray]:
+    """Tokens a second and time per token of each execution, NaN unknown."""
+    time = without_overlap(frame.assign(capture_id=0))
+    tokens = np.where((frame["token_count"] > 0) & (time > 0), frame["token_count"], np.nan)
+    return {"throughput_tokens_per_s": tokens / np.maximum(time, 1) * 1e9, "time_per_token_ns": time / tokens}
+
+
+def _shares(tree: Tree, count: int) -> dict[str, np.ndarray]:
+    """The share of each role in the kernel time of the executions; NaN without kernels."""
+    rows, roles = tree.activities, list(dict.fromkeys(ROLES.values()))
+    kept = (rows["kind"].to_numpy() == ActivityKind.KERNEL) & (rows["iteration_index"].to_numpy() >= 0)
+    used, code = np.unique(rows["name_id"].to_numpy()[kept], return_inverse=True)
+    role = np.array([roles.index(ROLES[one]) for one in families(tree.strings[np.maximum(used, 0)])], np.int64)[code]
+    length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy())[kept]
+    cell = rows["iteration_index"].to_numpy(np.int64)[kept] * len(roles) + role
+    sums = np.bincount(cell, weights=length, minlength=count * len(roles)).reshape(count, len(roles))
+    whole = sums.sum(axis=1, keepdims=True)
+    shares = np.divide(sums, whole, out=np.full(sums.shape, np.nan), where=whole > 0)
+    return {f"{one.replace(' ', '_')}_ratio": shares[:, k] for k, one in enumerate(roles)}
 
 
 def _batch_sizes(tree: Tree, frame: pd.DataFrame) -> np.ndarray:

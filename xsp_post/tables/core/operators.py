@@ -48,7 +48,8 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
     name, text, names, texts = _records(tree)
     is_operator = (tree.nodes["kind"].to_numpy() == int(NodeKind.OPERATOR)) | (text >= 0)
     is_operator |= tree.names.node_text("role") == "operator"
-    has_formula = np.array([is_known(one) for one in names] + [False])[name] & (text >= 0)
+    known = np.array([is_known(one) for one in names] + [False])
+    has_formula = known[name] & (text >= 0)
     parent = tree.nodes["parent_id"].to_numpy()
     number = np.arange(len(parent))
     owner_of_node = inherit(np.where(has_formula, number, -1), parent)
@@ -66,13 +67,14 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
         "kernel_count": np.bincount(call[inside], minlength=len(call_node)),
     })  # fmt: skip
     kernel_names = _longest_names(tree, kernels, call, duration, len(call_node))
-    steps, step = _steps(tree, name, names)
+    hangs_on_step = np.array([has and takes_step(one) for has, one in zip(known.tolist(), [*names, ""])])
+    steps, step = _steps(tree, name, names if hangs_on_step.any() else [])
     # a call is its node's, but for kernels that say themselves what they were given
     own_name = len(names)
     name_of_call = np.where(call_text >= 0, own_name, name[call_node])
     text_of_call = np.where(call_text >= 0, call_text, text[call_node])
     has_formula = np.where(call_text >= 0, True, has_formula[call_node])
-    step_of_call = step[call_node]
+    step_of_call = np.where(hangs_on_step[name_of_call], step[call_node], -1)
     kinds, kind = _kinds(
         name_of_call, text_of_call, [*names, OPERATOR], texts, steps, step_of_call, kernel_names, has_formula
     )
@@ -158,9 +160,9 @@ def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration
 
 def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], np.ndarray]:
     """The serving steps, and per node the one around it; the only one there is, is around everything."""
-    found = read_steps(names) if any(map(takes_step, names)) else []
+    found = read_steps(names)
     steps = [one for one in found if one is not None]
-    of_name = np.full(len(names) + 1, -1, np.int64)
+    of_name = np.full(int(name.max(initial=0)) + 2, -1, np.int64)
     of_name[[row for row, one in enumerate(found) if one is not None]] = np.arange(len(steps))
     own = of_name[name]
     if len(steps) == 1:
@@ -174,11 +176,10 @@ def _kinds(
     kernel_names: np.ndarray, has_formula: np.ndarray,
 ) -> tuple[pd.DataFrame, np.ndarray]:  # fmt: skip
     """The different calls and the number of each call among them. All arrays are one value per call."""
-    of_step = np.where(np.array([takes_step(one) for one in names] + [False])[name], step, -1)
     kernel_code, kernel_texts = pd.factorize(kernel_names)
     kind_code, kernel_kinds = pd.factorize(np.array([operand_kind(one) for one in kernel_texts], object))
     pipes, pipe_texts = pd.factorize(np.array([pipe_of("fp32", one) for one in kernel_texts], object))
-    columns = [name, text, of_step]
+    columns = [name, text, step]
     columns += [kind_code[kernel_code], pipes[kernel_code]] if len(kernel_texts) else [np.zeros(0, np.int64)] * 2
     code = np.zeros(len(name), np.int64)
     for column in columns:
@@ -192,7 +193,7 @@ def _kinds(
         kernel_kind = str(kernel_kinds[columns[3][at]])
         found: Amounts | None = None
         if has_formula[at]:
-            around = steps[of_step[at]] if of_step[at] >= 0 else None
+            around = steps[step[at]] if step[at] >= 0 else None
             found = work_of(operator, said, step=around, assumed_type=kernel_kind or common)
         pipe = ""
         if found is not None and found.flop > 0:
