@@ -20,7 +20,6 @@ _CLEAR_T = 5.0  # what is told apart for certain: the last term, and drift
 _MOST_ERROR = 0.3  # a model with a larger scatter is none
 _HUBER, _TUKEY, _MOST_TURNS, _SETTLED = 1.345, 4.685, 20, 1e-6  # the turns of each; the change of time after the last
 _CORE, _VARIANCE_OF_CORE = 3.0, 0.9733  # deviations that the scatter is taken from; of a normal distribution
-_VARIANCE_OF_LOG = np.pi**2 / 8  # of log |x|, x normal
 _FEWEST_QUARTER, _LEAST_DRIFT = 10, 0.01
 CONSTANT, FOLLOWS, NO_EFFECT = "constant", "follows other sizes", "too small to see"
 UNKNOWN, TOO_FEW = "unknown", "too few steps"
@@ -264,14 +263,10 @@ def scatter_of(expected: np.ndarray, power: float) -> np.ndarray:
 
 
 def _scatter_power(off: np.ndarray, fitted: np.ndarray) -> float:
-    """By which power of the time the relative errors shrink: from 0, all alike, to 1, of one length; nearer to 0 the
-    less the steps tell."""
+    """By which power of the time the relative errors shrink: from 0, all alike, to 1, of one length."""
     size = np.log(fitted)
     size -= size.mean()
-    told = float(size @ size)
-    power = -float(size @ np.log(np.maximum(off, 1e-9))) / max(told, 1e-9)
-    variance = _VARIANCE_OF_LOG / max(told, 1e-9)
-    return min(power - variance / power, 1.0) if power**2 > variance and power > 0 else 0.0
+    return float(np.clip(-(size @ np.log(np.maximum(off, 1e-9))) / max(size @ size, 1e-9), 0, 1))
 
 
 def _non_negative(normal: np.ndarray, right: np.ndarray) -> np.ndarray:
