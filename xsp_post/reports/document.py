@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from xsp_post.base.errors import UsageError
-from xsp_post.model.results import Analysis, Results, finite
+from xsp_post.model.results import Analysis, Results, finite, frame_or_empty
 from xsp_post.reports import cases, icicle, timeline
 from xsp_post.reports.blocks import Section
 from xsp_post.reports.frames import FRAMES
@@ -32,6 +32,8 @@ def build(results: Results, *, case: int | None = None, only: Sequence[str] = ()
     """The document of results. ``only``: ids of analyses (A9) or sections (kernels); everything when empty."""
     if isinstance(results, Analysis):
         results = Analysis({name: finite(frame) for name, frame in results.frames.items()}, results.findings)
+    if not only:  # the timeline shows them: made first, they are made together with their sums
+        frame_or_empty(results, "short_waits", ["capture_id"])
     shown = cases.main_case(results, case)
     sections, missing = [], []
     for row in chosen(only):
