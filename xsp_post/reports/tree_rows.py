@@ -1,6 +1,7 @@
 """Results → the rows of the tree, in the order in which they are printed."""
 
 from functools import cached_property
+from heapq import heappop, heappush
 from typing import Any
 
 import numpy as np
@@ -27,9 +28,7 @@ _KERNEL_WIDTH = 52
 _TOLD_APART = 1000  # heaviest kernels of a range whose short names are told apart
 DEPTH = 6
 _MANY_LINES = 80
-# Depths and children of longer trees, where ranges with less than this share of the time stay closed.
-_SMALLER = ((DEPTH, 12), (4, 8), (4, 5), (3, 6), (3, 4), (2, 4), (1, 4))
-_LIGHT_SHARE = 0.01
+_LIGHT_SHARE = 0.01  # less beside a heavy layer needs no line
 _TINY_SHARE, _TINY_WAIT = 0.001, 0.01  # there, lines with less device time, and less of the waiting, are summed
 _HEAVY_SHARE = 0.05  # a layer with more has a line, however deep it is; a range without device work by what it costs
 MOSTLY_WAIT = 0.3  # where devices waited for more than this share, ranges are ordered by that, too
@@ -48,8 +47,8 @@ def tree_rows(
     """The rows of the tree in print order: heaviest first, repeats folded, the lightest summed as "other". Where
     devices mostly wait, the weight of a range is its device time and the time that they waited for it.
 
-    ``depth``: None for six levels; where that is more than ``lines``, ranges with little of the time stay closed, then
-    deeper levels, and fewer children of each are listed.
+    ``depth``: None for six levels; where that is more than ``lines``, the heaviest rows of all
+    that are inside a printed row, and sums of the others.
     ``layer``: only ranges whose name this regular expression matches, and what is in them; ``rank``: only of this
     rank. Raises `UsageError` where nothing is left.
 
@@ -65,10 +64,9 @@ def tree_rows(
         tree = _Rows(mine, of_capture(work, capture), top)
         roots = tree.roots(layer, rank)
         listed = tree.listed(DEPTH if depth is None else depth, roots, has_layers=depth is None)
-        for deepest, most in _SMALLER if depth is None else ():
-            if len(listed) > lines:
-                tree.top, tree.sums_tiny = min(top, most), True
-                listed = tree.listed(deepest, roots, _LIGHT_SHARE, has_layers=True)
+        if depth is None and len(listed) > lines:
+            tree.sums_tiny = True
+            listed = tree.listed(DEPTH, roots, lines, has_layers=True)
         parts.append(listed.assign(capture_id=capture))
     if (layer or rank is not None) and not sum(map(len, parts)):
         asked = f"--layer {layer!r}" if layer else f"--rank {rank}"
@@ -129,24 +127,54 @@ class _Rows:
             chosen, above = chosen | chosen[above], above[above]
         return chosen
 
-    def listed(self, depth: int, roots: list[Row], least: float = 0.0, has_layers: bool = False) -> pd.DataFrame:
-        """The rows to print. ``least``: what is inside a range with less than this share is not listed;
-        ``has_layers``: layers with much of the time are, however deep they are."""
-        rows: list[Row] = []
-        stack = [(root, 0) for root in roots[::-1]]
+    def listed(self, depth: int, roots: list[Row], lines: int = 0, has_layers: bool = False) -> pd.DataFrame:
+        """The rows to print. ``lines``: about so many, the heaviest of all that are inside a printed row; 0: any.
+        ``has_layers``: layers with much of the time have a line, however deep they are."""
+        counts = self._heaviest(depth, roots, lines, has_layers) if lines else {}
+        top, rows, stack = self.top, [], [((number,), row) for number, row in enumerate(roots)][::-1]
         while stack:
-            row, indent = stack.pop()
-            rows.append({"source_line": "", **row, "indent": indent})
-            if row["path_id"] < 0 or row["cost_ns"] < least * self.cost:
+            place, row = stack.pop()
+            rows.append({"source_line": "", **row, "indent": len(place) - 1})
+            self.top = counts.get(place, 0) if lines else top
+            if row["path_id"] < 0 or not self.top:
                 continue
-            inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
-            while self.sums_tiny and _is_chain(row, inside):  # the same once more tells nothing
-                inside = self._inside(inside[0]) if indent < depth else self._heavy_layers(inside[0])
+            inside = self._opened(row, len(place) - 1, depth, has_layers)
             rows[-1]["source_line"] = "" if any(one["is_work"] for one in inside) else self._line(row)
-            stack += [(_repeated(record, row), indent + 1) for record in inside[::-1]]
+            stack += [((*place, number), _repeated(one, row)) for number, one in enumerate(inside)][::-1]
+        self.top = top
         frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent", "source_line"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
+
+    def _heaviest(self, depth: int, roots: list[Row], lines: int, has_layers: bool) -> dict[tuple[int, ...], int]:
+        """How many rows inside each printed row have a line of their own, by its place: the numbers of the row and of
+        those around it. What has none needs one line more, for its sum."""
+        inside: dict[tuple[int, ...], list[Row]] = {}
+        counts: dict[tuple[int, ...], int] = {}
+        closed: list[tuple[float, tuple[int, ...]]] = []
+        left, opened = lines - len(roots), [((number,), row) for number, row in enumerate(roots)]
+        while left > 0:
+            for place, row in opened:
+                inside[place] = [] if row["path_id"] < 0 else self._opened(row, len(place) - 1, depth, has_layers)
+                if inside[place]:
+                    heappush(closed, (-_cost(inside[place][0]), place))
+            if not closed:
+                break
+            place = heappop(closed)[1]
+            number = counts[place] = counts.get(place, 0) + 1
+            left -= 1 + (number == 1 < len(inside[place]))
+            opened = [((*place, number - 1), inside[place][number - 1])]
+            if number < len(inside[place]):
+                heappush(closed, (-_cost(inside[place][number]), place))
+        return counts
+
+    def _opened(self, row: Row, indent: int, depth: int, has_layers: bool) -> list[Row]:
+        """What is printed inside a range: of a chain of ranges around the same work what is inside the last."""
+        while True:
+            inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
+            if not (self.sums_tiny and _is_chain(row, inside)):  # the same once more tells nothing
+                return inside
+            row = inside[0]
 
     def _line(self, row: Row) -> str:
         """The one source line of all kernels in a range and in none inside it; '' where there are several, or none."""
@@ -206,7 +234,7 @@ class _Rows:
             *(("line", line) for line in lines if line["is_work"]),
         ]
         if is_own:
-            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -one[1].get("cost_ns", one[1]["device_ns"])))
+            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -_cost(one[1])))
         shown = min(self.top, max(self._worth(listed), 1)) if self.sums_tiny else self.top
         shown += shown + 1 == len(listed) == len(own) + len(ranges) + len(lines)  # one line is as short as its sum
         kept, left = listed[:shown], listed[shown:]
@@ -257,6 +285,11 @@ class _Rows:
         label = f"{len(ranges)} more without device work"
         label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
         return _other([_taken(self.columns, ranges)], label)
+
+
+def _cost(row: Row) -> float:
+    """What a row is ordered by: of device work its time."""
+    return float(row.get("cost_ns", row["device_ns"]))
 
 
 def _is_chain(row: Row, inside: list[Row]) -> bool:

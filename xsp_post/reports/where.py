@@ -92,7 +92,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if not amounts.time_ns.sum():
         return []
     tree = _Tree(paths, amounts, resource)
-    heaviest = tree.heaviest(most, limit.scope == "execution")
+    heaviest = tree.heaviest(most, limit.scope == "execution" and resource in _WORK)  # waits are of the scope already
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what is counted over all executions, as the part of those that the verdict is of; of one device
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
