@@ -72,3 +72,5 @@ def test_the_chain_through_the_ranks_lasts_as_long_as_the_job(tmp_path):
     late = tables["rank_steps"].groupby("rank")["late_ns"].sum()
     assert set(late.nlargest(4).index) == {12, 13, 14, 15}  # what it held up arrives late in the other groups
     assert nodes_of(np.zeros(4, int)).tolist() == [-1] * 4
+    assert nodes_of(np.array([1, 0])).tolist() == [0, 0]  # ranks of one machine, in another order than its devices
+    assert nodes_of(np.array([0, 1, 2, 0, 1, 0, 1, 2])).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]

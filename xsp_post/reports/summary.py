@@ -88,7 +88,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         advised,
         "" if advised or not limit.window_ns else why_none(results, limit),
         held,
-        next_capture(results, limit, held, is_advised=bool(advised)),
+        next_capture(results, limit, held, advised),
         top_layers,
         outside,
         _top_kernels(results, case),

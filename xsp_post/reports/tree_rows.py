@@ -15,6 +15,7 @@ from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
 
 Row = dict[Any, Any]  # a row of the tree, by column
+Place = tuple[int, ...]  # of a printed row: its number among those beside it, behind those of the rows around it
 Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
@@ -128,10 +129,12 @@ class _Rows:
         return chosen
 
     def listed(self, depth: int, roots: list[Row], lines: int = 0, has_layers: bool = False) -> pd.DataFrame:
-        """The rows to print. ``lines``: about so many, the heaviest of all that are inside a printed row; 0: any.
+        """The rows to print. ``lines``: at most so many, the heaviest of all that are inside a printed row; 0: any.
         ``has_layers``: layers with much of the time have a line, however deep they are."""
         counts = self._heaviest(depth, roots, lines, has_layers) if lines else {}
-        top, rows, stack = self.top, [], [((number,), row) for number, row in enumerate(roots)][::-1]
+        top = self.top
+        rows: list[Row] = []
+        stack = _numbered((), roots)[::-1]
         while stack:
             place, row = stack.pop()
             rows.append({"source_line": "", **row, "indent": len(place) - 1})
@@ -140,19 +143,20 @@ class _Rows:
                 continue
             inside = self._opened(row, len(place) - 1, depth, has_layers)
             rows[-1]["source_line"] = "" if any(one["is_work"] for one in inside) else self._line(row)
-            stack += [((*place, number), _repeated(one, row)) for number, one in enumerate(inside)][::-1]
+            stack += _numbered(place, [_repeated(one, row) for one in inside])[::-1]
         self.top = top
         frame = pd.DataFrame(rows, columns=None if rows else [*self.columns, "indent", "source_line"])
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
-    def _heaviest(self, depth: int, roots: list[Row], lines: int, has_layers: bool) -> dict[tuple[int, ...], int]:
-        """How many rows inside each printed row have a line of their own, by its place: the numbers of the row and of
-        those around it. What has none needs one line more, for its sum."""
-        inside: dict[tuple[int, ...], list[Row]] = {}
-        counts: dict[tuple[int, ...], int] = {}
-        closed: list[tuple[float, tuple[int, ...]]] = []
-        left, opened = lines - len(roots), [((number,), row) for number, row in enumerate(roots)]
+    def _heaviest(self, depth: int, roots: list[Row], lines: int, has_layers: bool) -> dict[Place, int]:
+        """How many rows inside each printed row have a line of their own, by its place. What has none needs one
+        line more, for its sum."""
+        inside: dict[Place, list[Row]] = {}
+        counts: dict[Place, int] = {}
+        closed: list[tuple[float, Place]] = []
+        left = lines - len(roots)
+        opened = _numbered((), roots)
         while left > 0:
             for place, row in opened:
                 inside[place] = [] if row["path_id"] < 0 else self._opened(row, len(place) - 1, depth, has_layers)
@@ -161,8 +165,11 @@ class _Rows:
             if not closed:
                 break
             place = heappop(closed)[1]
-            number = counts[place] = counts.get(place, 0) + 1
-            left -= 1 + (number == 1 < len(inside[place]))
+            number, opened = counts.get(place, 0) + 1, []
+            needed = 1 + (number == 1 < len(inside[place]))
+            if needed > left:
+                continue
+            counts[place], left = number, left - needed
             opened = [((*place, number - 1), inside[place][number - 1])]
             if number < len(inside[place]):
                 heappush(closed, (-_cost(inside[place][number]), place))
@@ -287,9 +294,14 @@ class _Rows:
         return _other([_taken(self.columns, ranges)], label)
 
 
+def _numbered(place: Place, rows: list[Row]) -> list[tuple[Place, Row]]:
+    """Rows inside that of a place, with their own places."""
+    return [((*place, number), row) for number, row in enumerate(rows)]
+
+
 def _cost(row: Row) -> float:
     """What a row is ordered by: of device work its time."""
-    return float(row.get("cost_ns", row["device_ns"]))
+    return float(row["cost_ns"] if "cost_ns" in row else row["device_ns"])
 
 
 def _is_chain(row: Row, inside: list[Row]) -> bool:

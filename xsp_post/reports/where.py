@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from xsp_post.reports.pick import starred
 from xsp_post.reports.text import called, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
+    BALANCED,
     FIRST_LAUNCH,
     KERNEL,
     KIND_OF,
@@ -26,6 +28,9 @@ from xsp_post.tables.analyses.limits import (
     groups_of,
     in_scope,
 )
+
+if TYPE_CHECKING:
+    from xsp_post.tables.analyses.advice import Advice
 
 _DIGITS = re.compile(r"\d+")
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
@@ -37,7 +42,8 @@ class Place:
     """``name``: '' for code in no range; ``around``: of an inferred range, the recorded one around it. ``what`` it did
     most, for ``what_ns``: '' where no single thing holds much of it. ``time_ns`` in all; times are of one device.
     ``ratio`` of the time of the verdict; ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of
-    what was recorded, which is no place. ``same_ns``: for ``what``, in all places."""
+    what was recorded, which is no place. ``same_ns``: for ``what``, in all places. ``all_ns``: of the resource, in all
+    places; ``is_rest``: what is not in the other places."""
 
     resource: str
     name: str
@@ -49,6 +55,8 @@ class Place:
     is_most: bool = False
     is_whole: bool = False
     same_ns: int = 0
+    all_ns: int = 0
+    is_rest: bool = False
 
     @property
     def is_unnamed(self) -> bool:
@@ -57,18 +65,24 @@ class Place:
 
 
 def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
-    """The places of what limits, largest first: of two limits at least one each."""
-    found = [_of_resource(results, limit, resource, most) for resource in limit.limits[:2]]
+    """The places of what limits, largest first: of two limits at least one each. At the end what lies elsewhere, where
+    that is more than in the last one of them."""
+    limiting = limit.limits[-2:] if limit.kind == BALANCED else limit.limits[:2]  # those that hide one another
+    found = [_of_resource(results, limit, resource, most) for resource in limiting]
     if not any(found):
         return []
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
     rest = [place for other in others for place in other[:1]]
     kept = sorted([*first[: most - len(rest)], *rest], key=lambda one: -one.time_ns)
     names = [one.name for one in kept]
-    return [
+    named = [
         replace(one, name=f"{one.name} in {one.around}", around="") if one.around and names.count(one.name) > 1 else one
         for one in kept
     ]
+    left_ns = sum(one[0].all_ns for one in found if one) - sum(one.time_ns for one in kept)
+    ratio = left_ns * limit.device_count / max(limit.whole_ns, 1)
+    is_much = left_ns > kept[-1].time_ns and ratio >= LEAST_RATIO
+    return [*named, Place(kept[0].resource, "", "", "", 0, left_ns, ratio, is_rest=True)] if is_much else named
 
 
 @dataclass(frozen=True)
@@ -98,7 +112,8 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
     return [
         replace(place, what_ns=round(place.what_ns * unit), time_ns=round(place.time_ns * unit), ratio=ratio,
-                same_ns=round(same_ns.get(place.what, 0) * unit), is_most=place.time_ns > max(tree.total, scope_ns) / 2)
+                same_ns=round(same_ns.get(place.what, 0) * unit), all_ns=round(tree.total * unit),
+                is_most=place.time_ns > max(tree.total, scope_ns) / 2)
         for place in heaviest
         if (ratio := place.time_ns * unit * limit.device_count / max(limit.whole_ns, 1)) >= LEAST_RATIO
     ]  # fmt: skip
@@ -119,10 +134,17 @@ def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) ->
     work = work[work["capture_id"].isin(limit.captures) & work["kind"].isin(_WORK[resource])]
     if resource != "copies":
         work = work[is_of_family(work["name"], "communication") == (resource == "communication")]
-    names = work["name"].astype(object) if resource != "copies" else _copied(work)
+    names = _alike(work["name"].astype(object)) if resource != "copies" else _copied(work)
     busy = {"kernels": "kernel_busy_ns", "communication": "communication_ns", "copies": "copy_busy_ns"}[resource]
     found = _Amounts(_rows_of(paths, work), names.to_numpy(object), work["device_ns"].to_numpy(np.int64))
     return found, float(limit.window.get(busy, 0))
+
+
+def _alike(names: pd.Series) -> pd.Series:
+    """Kernels that are printed alike as one: the first name of each."""
+    codes, known = pd.factorize(names)
+    short, _ = pd.factorize(np.array([short_kernel(visible(name)) for name in known], object))
+    return pd.Series(known[np.unique(short, return_index=True)[1]][short][codes], index=names.index)
 
 
 def _copied(work: pd.DataFrame) -> pd.Series:
@@ -256,6 +278,8 @@ def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tupl
 
 def what_text(place: Place, most: int = 40) -> str:
     """What a place did, in words, with its time where that is a part of the place's."""
+    if place.is_rest:
+        return sentence("bar.elsewhere")
     if place.is_unnamed and not place.name:
         return sentence("bar.unnamed")
     if not place.what:
@@ -293,8 +317,11 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     return sentence(key, time=format_ns(first.time_ns), place=f"{of} in {name}" if of else name)
 
 
-def next_capture(results: Results, limit: Limit, where: Sequence[Place], *, is_advised: bool) -> str:
-    """What to record next, where nothing is advised or the host code has no name; "" where nothing more would show."""
+def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice: Sequence["Advice"]) -> str:
+    """What to record next, where no advice may spare as much of what limits as halving it would, or the host code has
+    no name; "" where nothing more would show."""
+    gain = max(map(limit.gain, limit.limits), default=0.0)
+    is_advised = any(one.is_limit and one.bound_ratio >= gain for one in advice)
     is_unnamed = bool(where) and where[0].is_unnamed
     if not limit.window_ns or (is_advised and not is_unnamed):
         return ""

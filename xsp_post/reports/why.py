@@ -86,7 +86,7 @@ def why(results: Results, *, layer: str = "") -> Why:
         part_text(results), replay_note(results), none, ranks_line(results),
         own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
         places_line(results), step_lines(results), where,
-        next_capture(results, limit, where, is_advised=bool(advice)),
+        next_capture(results, limit, where, advice),
     )  # fmt: skip
 
 

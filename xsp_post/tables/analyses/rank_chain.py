@@ -48,8 +48,8 @@ def rank_steps(calls: pd.DataFrame, rank: np.ndarray, job_name: str) -> pd.DataF
 
 
 def nodes_of(device: np.ndarray) -> np.ndarray:
-    """Number of each rank's machine, −1 unknown: the next one begins where the device numbers begin again. ``device``:
-    of the ranks in their order; where each process sees one device only, nothing is known."""
+    """Number of each rank's machine, −1 unknown: the next one begins where a device comes again. ``device``: of the
+    ranks in their order; where each process sees one device only, nothing is known."""
     if len(device) < 2 or device.min() < 0 or (device == device[0]).all():
         return np.full(len(device), -1)
-    return np.append(0, np.cumsum(device[1:] <= device[:-1]))
+    return np.maximum.accumulate(pd.Series(device).groupby(device).cumcount().to_numpy())

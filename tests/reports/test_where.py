@@ -1,0 +1,85 @@
+"""Where most of what limits is: in ranges, between the executions, and in all other places."""
+
+import pandas as pd
+import pytest
+from builders import ExportBuilder
+
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+from xsp_post.reports.verdict import main_limit, sentence_of
+from xsp_post.reports.where import _alike, place_text, places
+
+US = 1_000
+STEPS = Options(model_range="^step")
+
+
+def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10):
+    """Twenty steps: in each a range per name, with host code and the launch of a kernel; then a wait for the device.
+    ``between_us``: host code in no range between steps."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    at = 0
+    for _ in range(20):
+        begin = free = at
+        for number, name in enumerate(kernels):
+            builder.range(f"part {chr(97 + number)}", at * US, (at + inside_us + 3) * US)
+            at += inside_us
+            free = max(free, at + 3)
+            builder.kernel(name, launch=(at * US, (at + 2) * US), run=(free * US, (free + run_us) * US),
+                           grid=(1080, 1, 1))  # fmt: skip
+            at, free = at + 3, free + run_us
+        builder.sync("cudaStreamSynchronize_v3020", at * US, (free + 1) * US)
+        at = free + 2
+        builder.range("step", begin * US, at * US)
+        at += between_us
+    return builder.write(path / "report.sqlite")
+
+
+def said(path, options=STEPS):
+    results = analyze([path], options)
+    limit = main_limit(results)
+    return results, limit, places(results, limit)
+
+
+def test_host_code_between_the_executions_is_a_place(tmp_path):
+    """It is part of the time of the verdict: a place inside the executions that holds less must not stand first."""
+    results, limit, found = said(loop(tmp_path, between_us=200, inside_us=40))
+    assert limit.kind == "host" and found[0].is_unnamed
+    assert found[0].time_ns == pytest.approx(19 * 200 * US, rel=0.05)
+    assert "in no range" in sentence_of(results, limit)
+
+
+def test_what_is_in_all_other_places_is_said_where_it_is_more_than_a_place_that_is(tmp_path):
+    _, limit, found = said(loop(tmp_path, kernels=[f"kernel_{chr(97 + k)}" for k in range(12)], run_us=100))
+    *named, rest = found
+    assert limit.kind == "kernel" and len(named) == 3 and rest.is_rest
+    assert rest.time_ns == pytest.approx(3 * sum(one.time_ns for one in named), rel=0.02)
+    assert place_text(rest) == "in all other places"
+    assert sum(one.ratio for one in found) <= 1
+
+
+def test_nothing_is_said_of_other_places_where_they_hold_little(tmp_path):
+    _, _, found = said(loop(tmp_path, kernels=["kernel_a", "kernel_b"], run_us=100))
+    assert found and not any(one.is_rest for one in found)
+
+
+def test_of_limits_that_overlap_both_have_a_place(tmp_path):
+    """Halving launches saves most, but what overlaps are kernels and host code: the work is a place, too."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for step in range(4):
+        at = free = step * 5_000
+        for _ in range(40):  # 77 µs of host code, then a launch; the kernel of 80 µs runs meanwhile
+            builder.range("load", at * US, (at + 77) * US)
+            free = max(at + 80, free)
+            builder.kernel("gemm", launch=((at + 77) * US, (at + 79) * US), run=(free * US, (free + 80) * US))
+            at, free = at + 79, free + 80
+        builder.sync("cudaStreamSynchronize_v3020", at * US, free * US)
+        builder.range("step", step * 5_000 * US, free * US)
+    results, limit, found = said(builder.write(tmp_path / "report.sqlite"))
+    assert limit.kind == "balanced"
+    assert {one.resource for one in found} >= set(limit.limits[-2:]) & {"kernels"}
+    assert "overlap: halving one" in sentence_of(results, limit)
+
+
+def test_kernels_that_are_printed_alike_are_one():
+    names = pd.Series(["void f<A<1>>(int)", "void g(int)", "void f<A<2>>(int)", "void g(int)"])
+    assert _alike(names).tolist() == [names[0], names[1], names[0], names[1]]
