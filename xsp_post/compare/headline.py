@@ -25,11 +25,15 @@ from xsp_post.replay.recording import shared_captures
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
 SAME_RATIO = 0.1
-# The time from one execution to the next is what counts where it is not that of one of them within this, or where it
-# changed otherwise by more than this.
-_PACE_RATIO, _MOST_APART = 0.9, 0.05
-# A pace beyond the upper quartile by so many times their distance, and beyond so many times the median, is a pause.
-_FAR_RATIO, _LONG_RATIO = 3.0, 1.5
+# The time from one execution to the next counts where the smaller of it and the time of one is less than this share of
+# the larger,
+_PACE_RATIO = 0.9
+# or where it changed by this share more, or less, than the time of one did.
+_APART_RATIO = 0.05
+# A pause is a pace beyond the upper quartile by more than so many times the distance of the quartiles,
+_PAUSE_QUARTILES = 3.0
+# and beyond so many times the median.
+_PAUSE_MEDIANS = 1.5
 # So many of the sizes that differ do so by one factor where the inputs are larger and nothing else is changed.
 _MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
@@ -139,7 +143,7 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     lone = [_elapsed(frame["latency_ns"][frame["pace"].notna()].to_numpy(np.float64)) for frame in rows]
     ratios = np.divide(pace, lone)
     is_far = (ratios < _PACE_RATIO) | (ratios > 1 / _PACE_RATIO)
-    is_pace = bool((is_far.any() | (ratios.max() > (1 + _MOST_APART) * ratios.min())) & ~np.isnan(ratios).any())
+    is_pace = bool((is_far.any() | (ratios.max() > (1 + _APART_RATIO) * ratios.min())) & ~np.isnan(ratios).any())
     samples = [frame.assign(value=frame["pace" if is_pace else "latency_ns"]).dropna(subset="value") for frame in rows]
     values = np.concatenate([frame["value"].to_numpy(np.float64) for frame in samples])
     side = np.repeat([0, 1], [len(frame) for frame in samples])
@@ -168,7 +172,7 @@ def _elapsed(paces: np.ndarray) -> float:
     if not len(paces):
         return np.nan
     low, middle, high = np.quantile(paces, [0.25, 0.5, 0.75])
-    return float(paces[paces <= max(high + _FAR_RATIO * (high - low), _LONG_RATIO * middle)].mean())
+    return float(paces[paces <= max(high + _PAUSE_QUARTILES * (high - low), _PAUSE_MEDIANS * middle)].mean())
 
 
 def _assumed(spread: float) -> float:

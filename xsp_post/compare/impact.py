@@ -23,10 +23,12 @@ _EDGES = "edges"
 LEAST_COMMON = 0.5
 _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
-# Kernel names that say so different amounts of work do not show two windows on one program.
+# Kernel names whose amounts of work are more than so many times one another show no two windows on one program.
 _MOST_APART = 1.5
-# Executions hold a work several times where so many of the different kernels are within so much of one factor.
-_MOST_KERNELS, _ONE_FACTOR = 0.9, 0.05
+# Executions of one side hold the work of several of the other where this share of the different kernels and shapes
+_ALIKE_SHARE = 0.9
+# runs so many times as often, but for this share of it.
+_FACTOR_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def are_unlike(sides: list[Side]) -> bool:
     unit, ratio, _, _ = _work(shapes)
     each = (shapes["other_count"] / shapes["base_count"])[shapes[["base_count", "other_count"]].all(axis=1)]
     factor = ratio * units[BASE] / units[OTHER]
-    is_one = (each / ratio - 1).abs().le(_ONE_FACTOR).mean() >= _MOST_KERNELS
+    is_one = (each / ratio - 1).abs().le(_FACTOR_SHARE).mean() >= _ALIKE_SHARE
     return unit == WORK and is_one and max(factor, 1 / factor) > _MOST_APART
 
 
