@@ -458,7 +458,7 @@ REWORKED = (
     Edited(zero_grad, "fused-optimiser", "host launches", "both"),
     Edited(on_the_gpu, "host-code prepare-ahead", "host", "both"),
     Edited(key_cache, "", "kernels", "both"),
-    Edited(metrics_to_host, "item-in-step remove-synchronization", "host launches synchronisation", "both"),
+    Edited(metrics_to_host, "item-in-step remove-synchronization", "host launches synchronisation kernels", "both"),
     Edited(buckets, "overlap-collectives", "communication", "nsys", ranks=2),
     Edited(expert_loop, "item-in-step remove-synchronization batch-host-loop", "host launches synchronisation", "both",
            does_more=True),

@@ -48,6 +48,7 @@ from xsp_post.replay.executions import (
 )
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
+from xsp_post.replay.recording import SHORT_COPY_NS
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
@@ -425,9 +426,11 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
 
 
 def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
-    """Neither copies nor their calls take time, nor the way to them."""
-    _shorter_copies(graph, amounts, 0.0)
-    calls = graph.recording.operations.call[_kinds(graph)[0]]
+    """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
+    is_copy, operations = _kinds(graph)[0], graph.recording.operations
+    _scale(amounts.duration_ns, is_copy & (operations.duration_ns <= SHORT_COPY_NS), 0.0)
+    shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), 0.0)
+    calls = operations.call[is_copy]
     _without_calls(graph, amounts, np.unique(calls[calls >= 0]))
 
 

@@ -14,7 +14,7 @@ import pandas as pd
 
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
-from xsp_post.replay.experiment import IDEALS, QUICK_HOST, ideal_gain
+from xsp_post.replay.experiment import IDEALS, QUICK_HOST, SHORTER, ideal_gain
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation
@@ -160,7 +160,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
     if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
-        known = ideal_gain(results, identity, limit.captures[0], [text for text in texts if text != QUICK_HOST])
+        sure = [text for text in texts if text != QUICK_HOST and text not in SHORTER]
+        known = ideal_gain(results, identity, limit.captures[0], sure)
     if texts and not one.is_bound and IDEALS.keys().isdisjoint(texts):  # at the least this change
         known = gain
     if factors is not None and not change:  # at the least the kernels go

@@ -118,7 +118,7 @@ def _reads(situation: Situation) -> list[Found]:
     rows = situation.waited("synchronization")
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     reads = situation.inside(READS)
-    if not situation.is_torch:
+    if reads.empty or not situation.is_torch:  # no operators were recorded
         reads = situation.waited("copy_call") if values.mean() > 0.5 else rows.iloc[:0]
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
     # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call

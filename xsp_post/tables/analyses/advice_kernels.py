@@ -80,13 +80,14 @@ def _tensor_cores(situation: Situation) -> list[Found]:
 def _weights(situation: Situation) -> list[Found]:
     """Products with one vector, as of a decoder at batch 1: each weight is read once, and that takes their time."""
     rows = situation.kernels
-    bits = rows["name"].astype(str).map(operand_kind).map(_BITS).where(situation.is_called("gemv"))
-    products = bits.notna().to_numpy()
+    bits = rows["name"].astype(str).map(operand_kind).map(_BITS).to_numpy(np.float64)
+    bits = np.where(situation.is_called("gemv"), bits, np.nan)
+    products = ~np.isnan(bits)
     spent = int(rows["duration_ns"].to_numpy()[products].sum())
-    if spent < LEAST_MATRIX_RATIO * situation.window("kernel_ns"):
+    if not spent or spent < LEAST_MATRIX_RATIO * situation.window("kernel_ns"):
         return []
     said = f"{format_count(int(products.sum()))} products with one vector read each weight once: {format_ns(spent)}."
-    return _goes(situation, "narrow-weights", said, (_LEAST_BITS / bits).fillna(1.0).to_numpy())
+    return _goes(situation, "narrow-weights", said, np.where(products, _LEAST_BITS / bits, 1.0))
 
 
 def _recomputed(situation: Situation) -> list[Found]:
