@@ -164,7 +164,7 @@ class Collector:
             self._add_arguments(frame, args)
             if _COMMUNICATION in names[1]:
                 rows = np.flatnonzero(names[0] == names[1].index(_COMMUNICATION)).tolist()
-                self._add_messages(frame, {row: _message(args[row]) for row in rows})
+                self._add_messages(frame, _messages(args, rows))
             frame["kind"][_begins_with(ANNOTATION_PREFIXES, *names)] = int(SpanKind.ANNOTATION)
         self._keep("spans", frame)
 
@@ -203,7 +203,7 @@ class Collector:
         frame["stream_id"] = np.where(ran_on >= 0, ran_on, frame["stream_id"])
         told = self._add_texts(frame, args)
         if is_kernel:
-            told |= {row: _message(args[row]) for row, one in enumerate(args) if one.collective}
+            told |= _messages(args, [row for row, one in enumerate(args) if one.collective])
             self._add_messages(frame, told)
             for key in ("grid", "block"):
                 codes = Codes()
@@ -217,7 +217,7 @@ class Collector:
             frame["memory_kind"] = memory_kinds(kinds, sides[:, 0], sides[:, 1])[of_event]
         self._keep("activities", frame)
 
-    def _add_texts(self, frame: Columns, args: list[Any]) -> dict[int, dict[str, Any]]:
+    def _add_texts(self, frame: Columns, args: list[Any]) -> dict[int, str]:
         """What the program named kernels of its graphs by, and their source lines; by row, what it said of
         collectives there."""
         in_graph = np.flatnonzero(frame["graph_node_id"] > 0).tolist()
@@ -228,14 +228,14 @@ class Collector:
             if any(texts.values()):
                 frame[column] = np.full(len(args), -1)
                 frame[column][list(texts)] = self.strings.add([text or None for text in texts.values()])
-        return {row: one for row, of_row in entries.items() if (one := message(of_row))}
+        told = {row: message(of_row) for row, of_row in entries.items()}
+        return {row: collective_messages.message_text(one) for row, one in told.items() if one}
 
-    def _add_messages(self, frame: Columns, said: dict[int, dict[str, Any]]) -> None:
+    def _add_messages(self, frame: Columns, said: dict[int, str]) -> None:
         """What collectives say of their message and group, by row, as JSON."""
         if said:
             frame["message_text_id"] = np.full(len(frame["name_id"]), -1)
-            texts = self.strings.add([collective_messages.message_text(one) for one in said.values()])
-            frame["message_text_id"][list(said)] = texts
+            frame["message_text_id"][list(said)] = self.strings.add(list(said.values()))
 
     def _add_allocations(self, category: str, group: _Group) -> None:
         is_memory = np.array([event.name == "[memory]" for event in group.events], dtype=bool)
@@ -391,10 +391,15 @@ _MESSAGE_KEYS = attrgetter("collective", "dtype", "in_count", "out_count", "grou
                            "group_ranks", "first_rank", "rank_stride", "from_rank", "to_rank")  # fmt: skip
 
 
-def _message(args: Arguments) -> dict[str, Any]:
-    """What the arguments say of a collective, by the keys of `collective_messages`."""
-    values = zip(collective_messages.KEYS, _MESSAGE_KEYS(args))
-    return {key: value_of(value) if isinstance(value, Raw) else value for key, value in values}
+def _messages(args: list[Arguments], rows: list[int]) -> dict[int, str]:
+    """What the arguments of these rows say of a collective, as JSON."""
+    return {row: _message(_SEPARATOR.join(_MESSAGE_KEYS(args[row]))) for row in rows}
+
+
+@lru_cache(1 << 14)
+def _message(said: bytes) -> str:
+    values = map(value_of, said.split(_SEPARATOR))
+    return collective_messages.message_text(dict(zip(collective_messages.KEYS, values)))
 
 
 def _triple(value: Any) -> tuple[int, int, int]:
