@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from generators import mesh_jobs
+from generators import cluster_jobs, mesh_jobs
 from generators.engine_runs import SHORT, Run, run
 from generators.job_runs import WORDS, job
 from generators.machine import write
@@ -83,8 +83,17 @@ def job_faults(seed: int, folder: Path) -> list[str]:
 
 def mesh_job_faults(seed: int, folder: Path) -> list[str]:
     """The late ranks and their causes, and the place of each rank in the mesh."""
-    made = mesh_jobs.mesh_job(seed)
-    ranks = xsp_post.load(*mesh_jobs.write(made, folder / f"mesh_{seed}")).results.frame("ranks").set_index("rank")
+    return _late_faults(made := mesh_jobs.mesh_job(seed), mesh_jobs.write(made, folder / f"mesh_{seed}"))
+
+
+def cluster_job_faults(seed: int, folder: Path) -> list[str]:
+    """The same of jobs with the faults of a cluster in use; each fourth one has 64 ranks."""
+    made = cluster_jobs.cluster_job(seed, large=seed % 4 == 3)
+    return _late_faults(made, cluster_jobs.write(made, folder / f"cluster_{seed}"))
+
+
+def _late_faults(made: mesh_jobs.MeshJob, files: list[Path]) -> list[str]:
+    ranks = xsp_post.load(*files).results.frame("ranks").set_index("rank")
     found = ranks.loc[ranks["is_straggler"].astype(bool), "late_cause"].astype(str).to_dict()
     about = f"{made.mesh} {made.case} {[fault.cause for fault in made.faults]}"
     faults = [] if found == made.late else [f"{found}, true {made.late} ({about})"]

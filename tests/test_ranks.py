@@ -21,7 +21,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.replay.collectives import collectives_frame
 from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
-from xsp_post.tables.analyses.ranks import rank_contribution, rank_tables
+from xsp_post.tables.analyses.ranks import _BY_CHANCE, _outside, rank_contribution, rank_tables
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -292,3 +292,12 @@ def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):
     assert done.returncode == 0 and done.stdout == ""
     assert "no two devices that communicate were recorded" in done.stderr
     assert called("table", "ranks", path, "-f", "csv").stdout.startswith("job_name,rank,")
+
+
+def test_a_late_rank_lies_outside_the_others_and_two_do_not_hide_each_other():
+    own = np.array([0.3, -0.4, 0.1, 0.0, -0.2, 0.5, -0.1, 0.2])
+    assert not _outside(own).any()
+    late = own + np.array([0, 0, 9, 0, 0, 0, 12, 0])
+    assert np.flatnonzero(_outside(late)).tolist() == [2, 6]
+    draws = np.random.default_rng(0).normal(size=(300, 8))
+    assert np.mean([_outside(draw).any() for draw in draws]) <= 2 * _BY_CHANCE

@@ -140,6 +140,9 @@ class Rank:
             | {"ts": round(start, 3), "dur": round(end - start, 3), "args": args}
         )
 
+    def is_active(self, fault: Fault, step: int) -> bool:
+        return step % fault.every == fault.first
+
     def pause(self, length: float) -> None:
         self.host += length * float(np.exp(self.draw.normal(0, 0.15)))
         if self.draw.random() < 0.004:
@@ -283,6 +286,10 @@ class Rank:
             yield from self.collective("tp", "allreduce", 40.0, 24)
             self.join(24)
 
+    def layers(self, stages: int) -> int:
+        """Layers of this rank's stage."""
+        return max(1, self.job.layers // (2 if stages > 1 else 1))
+
     def program(self) -> Wait:
         """Steps of training: input, forward and backward by micro-batches, gradients, optimiser."""
         stages, stage = 1, 0
@@ -290,10 +297,10 @@ class Rank:
             members = self.groups["pp"][1]
             stages, stage = len(members), members.index(self.rank)
         parts = 4 if stages > 1 else 1
-        layers = max(1, self.job.layers // (2 if stages > 1 else 1))
+        layers = self.layers(stages)
         for step in range(self.job.steps):
             faults = [fault for fault in self.job.faults if fault.rank == self.rank]
-            self.active = [fault for fault in faults if step % fault.every == fault.first]
+            self.active = [fault for fault in faults if self.is_active(fault, step)]
             began = self.host
             self.read_input()
             for part in range(parts):
@@ -348,10 +355,10 @@ def mesh_place(job: MeshJob, rank: int) -> str:
     return ", ".join(f"{AXES[name]} {members.index(rank)}/{len(members)}" for name, (_, members) in groups.items())
 
 
-def simulate(job: MeshJob) -> list[Rank]:
+def simulate(job: MeshJob, kind: type[Rank] = Rank) -> list[Rank]:
     """Run all ranks; one that comes to a collective waits until its partners have come."""
     step_us = _length(simulate(replace(job, faults=[]))) / job.steps if job.faults else 0.0
-    ranks = [Rank(job, rank, step_us) for rank in range(job.size)]
+    ranks = [kind(job, rank, step_us) for rank in range(job.size)]
     noise = np.random.default_rng([job.seed, 3])
     waiting: dict[tuple, dict[int, float]] = {}
     running = {rank.rank: rank.program() for rank in ranks}
@@ -378,13 +385,13 @@ def _length(ranks: list[Rank]) -> float:
     return max(event["ts"] + event["dur"] for event in ranks[0].events)
 
 
-def write(job: MeshJob, folder: Path) -> list[Path]:
+def write(job: MeshJob, folder: Path, kind: type[Rank] = Rank) -> list[Path]:
     """A trace for each rank, as PyTorch's profiler writes them."""
     folder.mkdir(parents=True, exist_ok=True)
     clocks = np.random.default_rng([job.seed, 4])
     nodes = clocks.uniform(-2000, 2000, job.size // 8 + 1)
     files = []
-    for rank in simulate(job):
+    for rank in simulate(job, kind):
         at = 4.2e9 + nodes[rank.rank // 8]
         events = [event | {"ts": round(event["ts"] + at, 3)} for event in sorted(rank.events, key=lambda e: e["ts"])]
         groups = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from generators.engine_runs import run
-from runs_score import engine_faults, job_faults, mesh_job_faults, server_faults
+from runs_score import cluster_job_faults, engine_faults, job_faults, mesh_job_faults, server_faults
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7, 10, 18, 23])
@@ -31,6 +31,12 @@ def test_late_rank_and_its_cause(seed, tmp_path):
 @pytest.mark.parametrize("seed", [4, 21, 28, 17, 6])
 def test_late_ranks_of_a_mesh(seed, tmp_path):
     assert mesh_job_faults(seed, tmp_path) == []
+
+
+# stages of unlike length; a checkpoint now and then; a collector of garbage; compilation in one step; a slow link
+@pytest.mark.parametrize("seed", [2, 5, 6, 8, 4])
+def test_late_ranks_of_a_cluster_in_use(seed, tmp_path):
+    assert cluster_job_faults(seed, tmp_path) == []
 
 
 def test_the_seeds_hold_outliers_drift_and_sizes_that_tell_nothing():

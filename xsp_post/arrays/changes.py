@@ -19,6 +19,9 @@ from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
 ALARM_RATE = 0.002  # of a history without change, over all measures together
 STEP, DRIFT = "step", "drift"
 LEAST_SIDE = 2  # captures on each side of a step: one alone may be an outlier
+_CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not reach: of values, of normal scores
+_LEAST_SIDE_OF_MANY = 3  # where there are so many captures that two outliers meet at an end by chance
+_LEAST_NOISES = 2.0  # size of a change, in standard deviations of a capture: load that lasts shifts captures by less
 LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
 _SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
@@ -26,7 +29,6 @@ _UNSURE = 3.0  # difference of log likelihoods up to which another place is poss
 _MOST_STEPS = 4
 _MOST_ALIKE = 0.95
 _OF_NORMAL = 0.6745  # median distance of normal noise, in standard deviations
-_CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not reach: of values, of normal scores
 _DEEPEST = 24
 _TOGETHER = 7  # captures in a row that stay neighbours where noise wanders
 _ROWS = 50  # shuffles at a time: what lies in memory
@@ -75,35 +77,41 @@ def changes(
     if not count:
         return []
     shares = np.full(count, 1 / count) if weights is None else weights
-    found = _search(values.astype(np.float64), 0, floor, least, shares, 0)
+    found = _search(values.astype(np.float64), slice(0, len(values)), floor, least, shares, 0)
     return _placed(values, floor, sorted(found, key=lambda one: (one.first, one.end)))
 
 
 def _search(
-    values: FloatArray, offset: int, floor: FloatArray, least: FloatArray, shares: FloatArray, depth: int
+    whole: FloatArray, part: slice, floor: FloatArray, least: FloatArray, shares: FloatArray, depth: int
 ) -> list[Change]:
-    count = len(values)
-    if count < 2 * LEAST_SIDE or depth > _DEEPEST:
+    """Changes in a part of the history, whose captures outside of it tell what noise is."""
+    count, offset = part.stop - part.start, part.start
+    side = _least_side(len(whole))
+    if count < 2 * side or depth > _DEEPEST:
         return []
-    measured, (scores, spread) = values, _normal_scores(values, floor)
+    scores, spread = _normal_scores(whole, floor)
     as_scores = (scores, np.minimum(least, spread), _CLEAR_SCORE, False)
-    for values, asked, clear, may_drift in ((measured, least, _CLEAR, True), as_scores):
+    for all_values, asked, clear, may_drift in ((whole, least, _CLEAR, True), as_scores):
+        values = all_values[part]
         wander = _wander(values, floor)
-        seen = _scores(values, wander, floor, asked)
+        seen = _scores(values, wander, floor, asked, side)
         seen = replace(seen, line=seen.line * may_drift)  # a straight line is none among scores
-        shown = seen.best > _critical(values, wander, floor, asked, shares, seen, clear)
-        shown &= np.ptp(_changed(measured, seen), axis=0) >= least
-        if shown.any() or count < LEAST_SHUFFLED:
+        noise = all_values.copy()  # one large difference would be as large anywhere
+        change = _changed(values, replace(seen, line=seen.step * 0)) - np.median(values, axis=0)
+        noise[part] -= np.where(seen.step > clear, change, 0.0)
+        shown = seen.best > _critical(noise, count, wander, floor, asked, shares, seen, side)
+        shown &= np.ptp(_changed(whole[part], seen), axis=0) >= least
+        if shown.any() or len(whole) < LEAST_SHUFFLED:
             break
     if not shown.any():
         return []
     strongest = int(np.where(shown, seen.best, 0).argmax())
+    rest = whole.copy()
     if may_drift and _is_line(values[:, strongest], floor[strongest]):
         lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
-        flat = values.copy()
-        flat[:, lines] -= _line(values[:, lines])
-        drift = Change(DRIFT, offset, offset, offset, offset + count, tuple(lines))
-        return [drift, *_search(flat, offset, floor, least, shares, depth + 1)]
+        rest[part, lines] -= _line(values[:, lines])
+        drift = Change(DRIFT, offset, offset, offset, part.stop, tuple(lines))
+        return [drift, *_search(rest, part, floor, least, shares, depth + 1)]
     place = int(seen.place[strongest])
     low, high = possible_places(values[:, strongest], floor[strongest], place)
     own = [possible_places(values[:, j], floor[j], int(seen.place[j])) for j in range(values.shape[1])]
@@ -111,9 +119,14 @@ def _search(
     step = Change(
         STEP, offset + place, offset + low, offset + high, offset + place, tuple(_by_strength(seen.step, shown & near))
     )
-    parts = (_search(part, start, floor, least, shares, depth + 1)
-             for part, start in ((measured[:place], offset), (measured[place:], offset + place)))  # fmt: skip
-    return [step, *(one for part in parts for one in part)]
+    sides = slice(offset, offset + place), slice(offset + place, part.stop)
+    for one in sides:  # all at one level
+        rest[one] += np.median(whole[part], axis=0) - np.median(whole[one], axis=0)
+    return [step, *(found for one in sides for found in _search(rest, one, floor, least, shares, depth + 1))]
+
+
+def _least_side(count: int) -> int:
+    return LEAST_SIDE if count < LEAST_SHUFFLED else _LEAST_SIDE_OF_MANY
 
 
 def _normal_scores(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -129,9 +142,11 @@ def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
     return [int(j) for j in np.argsort(-score, kind="stable") if chosen[j]]
 
 
-def _scores(values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray) -> _Scores:
+def _scores(
+    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, side: int = LEAST_SIDE
+) -> _Scores:
     """Scores of one order of the captures, or of many: ``values`` has shape (…, captures, measures), ``wander`` (…,
-    measures): the correlation with the capture before.
+    measures): the correlation with the capture before. ``side``: fewest captures on a side of a step.
 
     Generalised least squares: what each capture adds to that of the one before is explained by a step or a line, of
     which the same is taken off.
@@ -141,8 +156,8 @@ def _scores(values: FloatArray, wander: FloatArray, floor: FloatArray, least: Fl
     levels = (level**2).sum(axis=-2, keepdims=True)
     centred = _centred(_innovations(values, wander), level)
     total = (centred**2).sum(axis=-2)
-    after = np.arange(count - LEAST_SIDE, LEAST_SIDE - 1, -1, dtype=np.float64)[:, None] - 1  # behind the first one
-    places = slice(LEAST_SIDE, count - LEAST_SIDE + 1)
+    after = np.arange(count - side, side - 1, -1, dtype=np.float64)[:, None] - 1  # behind the first one
+    places = slice(side, count - side + 1)
     tail = np.cumsum(centred[..., ::-1, :], axis=-2)[..., ::-1, :]
     shown = stay * tail[..., places, :] + (1 - stay) * centred[..., places, :]
     power = 1 + after * stay**2 - (stay + after * stay**2) ** 2 / levels
@@ -154,11 +169,12 @@ def _scores(values: FloatArray, wander: FloatArray, floor: FloatArray, least: Fl
     at = _centred(_innovations(at, wander), level)
     power = (at**2).sum(axis=-2)
     slope = (centred * at).sum(axis=-2) / power
-    scores = [
-        np.where(change >= least, np.sqrt(part / (np.maximum(total - part, 0) / (count - 2) + floor**2)), 0.0)
-        for part, change in ((explained, np.abs(size)), (slope**2 * power, np.abs(slope) * (count - 1)))
-    ]
-    return _Scores(place + LEAST_SIDE, scores[0], scores[1])
+    scores = []
+    for part, change in ((explained, np.abs(size)), (slope**2 * power, np.abs(slope) * (count - 1))):
+        noise = np.sqrt(np.maximum(total - part, 0) / (count - 2) + floor**2)
+        enough = np.maximum(least, _LEAST_NOISES * noise / np.sqrt(1 - wander**2))
+        scores.append(np.where(change >= enough, np.sqrt(part) / noise, 0.0))
+    return _Scores(place + side, scores[0], scores[1])
 
 
 def _innovations(values: FloatArray, wander: FloatArray) -> FloatArray:
@@ -223,26 +239,23 @@ def _line(values: FloatArray) -> FloatArray:
 
 
 def _critical(
-    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray, seen: _Scores,
-    clear: float,
+    noise: FloatArray, count: int, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray,
+    seen: _Scores, side: int,
 ) -> FloatArray:  # fmt: skip
-    """What a measure's best score must exceed, (measures,). ``clear``: t of a step above which it is not shuffled."""
-    count = len(values)
-    if count < LEAST_SHUFFLED:
+    """What a measure's best score in ``count`` captures must exceed, (measures,), where all captures are ``noise``."""
+    if len(noise) < LEAST_SHUFFLED:
         tests = count - 2 * LEAST_SIDE + 2  # places of a step, and a line
         return np.array([float(t_quantiles(count - 2, 1 - ALARM_RATE * share / tests)) for share in shares])
-    change = np.where(seen.step > clear, _changed(values, replace(seen, line=seen.step * 0)), 0.0)
     more = np.where(wander > 0, np.minimum(wander + 1 / np.sqrt(count), _MOST_ALIKE), 0.0)  # it is not known exactly
-    added = _innovations(values - change, more)  # one large difference would be as large anywhere
-    added = _centred(added, _innovations(np.ones(values.shape), more))
-    random = np.random.default_rng(len(values))
+    added = _centred(_innovations(noise, more), _innovations(np.ones(noise.shape), more))
+    random = np.random.default_rng(count)
     highest: list[FloatArray] = []
     for shuffles in _SHUFFLES:
         for _ in range(0, shuffles, _ROWS):
-            order = _shuffled(random, count, _TOGETHER if more.any() else 1)
+            order = _shuffled(random, len(noise), _TOGETHER if more.any() else 1)[:, :count]
             drawn = _wandering(added[order], more)
             found = _wander(drawn, floor) if more.any() else wander
-            highest.append(_scores(drawn, found, floor, least).best.max(axis=-1))
+            highest.append(_scores(drawn, found, floor, least, side).best.max(axis=-1))
         exceeded = (np.concatenate(highest) >= seen.best.max()).mean()
         if exceeded > _HOPELESS:
             return np.full(len(shares), np.inf)
@@ -301,6 +314,7 @@ def possible_places(values: FloatArray, floor: float, place: int) -> tuple[int, 
 
 def _placed(values: FloatArray, floor: FloatArray, found: list[Change]) -> list[Change]:
     """Every step placed again between its neighbours, by the measure that shows it best."""
+    side = _least_side(len(values))
     edges = [0, *(one.first for one in found if one.kind == STEP), len(values)]
     result, number = [], 0
     for one in found:
@@ -310,7 +324,7 @@ def _placed(values: FloatArray, floor: FloatArray, found: list[Change]) -> list[
             part = values[start:end][:, list(one.members)]
             members = list(one.members)
             wander = _wander(part, floor[members])
-            place = int(_scores(part, wander, floor[members], floor[members] * 0).place[0])
+            place = int(_scores(part, wander, floor[members], floor[members] * 0, side).place[0])
             low, high = possible_places(part[:, 0], floor[one.members[0]], place)
             one = replace(one, first=start + place, earliest=start + low, latest=start + high, end=start + place)
         result.append(one)

@@ -30,8 +30,8 @@ TABLES_OF_RANKS = ("ranks", "rank_groups", "rank_chain", "rank_steps")
 COMMUNICATION, PIPELINE = "communication", "pipeline"
 STRAGGLER_EXCESS_RATIO = 0.05  # more compute than the others, where no collective was matched
 _LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of the ranks is late by chance
-_FAR = 5.0  # times the usual distance: the last rank comes far behind
 _PARTS, _LEAST_STEPS = 12, 4  # parts of the recording: of some steps each, where so many are known
+_OF_PAIRS = 0.82  # what a value tells of a spread of pairs, in relation to one by squares
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
@@ -319,7 +319,7 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     of_parts, of_steps = (late.groupby([position, one]).sum().droplevel(1) for one in (part, steps))
     signed = np.sign(late) * late.abs().groupby(position).rank()
     chance = 2 * _BY_CHANCE / ((3 + are_known) * len(frame))
-    beyond = _too_often_last(met, len(frame)) > -np.log(chance / 2)  # one-sided
+    beyond = np.zeros(len(frame), bool)
     # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
     of_each = (late, position), (of_parts, of_parts.index), (of_steps, of_steps.index), (signed, position)
     for values, who in of_each:
@@ -329,23 +329,26 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     sums = late.groupby(position).sum().reindex(range(len(frame)))
     is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"]).to_numpy()
     own = frame["lateness_ns"].to_numpy(np.float64)
+    is_late |= _outside(own) & (own > _LEAST_LATE * frame["duration_ns"].to_numpy(np.float64))
     least = np.fmax(_OF_ITSELF * np.nanmax(own[is_late], initial=0.0), _LEAST_LATE * frame["duration_ns"])
     return is_late & ~(own < least)
 
 
-def _too_often_last(met: pd.DataFrame, count: int) -> np.ndarray:
-    """−log of a bound (Chernoff) of the chance that a rank is as often the last one that comes far behind, (count,)."""
-    usual = met["late_ns"].abs().groupby(met["group_name"]).transform("median")
-    last = met[met["is_last"].astype(bool)].sort_values("meeting_index")
-    last = last[last["late_ns"] > _FAR * usual[last.index]]
-    last = last[(last["meeting_index"].diff() != 1) | (last["position"].diff() != 0)]
-    events = met[met["meeting_index"].isin(last["meeting_index"])].groupby("position")["rank_count"]
-    number = events.size().reindex(range(count), fill_value=0).to_numpy(np.float64)
-    share = last.groupby("position").size().reindex(range(count), fill_value=0).to_numpy() / np.maximum(number, 1)
-    usual_share = (1 / events.mean()).reindex(range(count)).fillna(1.0).to_numpy()
-    rest = np.maximum(1 - share, 0) * np.log(np.where(share < 1, (1 - share) / np.maximum(1 - usual_share, 1e-9), 1.0))
-    distance = share * np.log(np.where(share > 0, share / usual_share, 1.0)) + rest
-    return np.where(share > usual_share, number * distance, 0.0)
+def _outside(own: np.ndarray) -> np.ndarray:
+    """Which values lie above the others, more than by chance (as Rosner 1983: what was found is left out, and the rest
+    looked at again). The spread is that of pairs (Rousseeuw and Croux 1993, Qn), so that late ranks, up to half of all,
+    do not hide each other."""
+    outside = np.zeros(len(own), bool)
+    while (count := (rest := np.isfinite(own) & ~outside).sum()) > 2:
+        above, half = own - np.median(own[rest]), count // 2 + 1
+        apart = np.sort(np.abs(above[rest][:, None] - above[rest])[np.triu_indices(count, 1)])
+        small = count / (count + (1.4 if count % 2 else 3.8))
+        least = float(t_quantiles(_OF_PAIRS * (count - 1), 1 - _BY_CHANCE / count)) * 2.2219 * small
+        found = rest & (above > least * apart[half * (half - 1) // 2 - 1])
+        outside |= found
+        if not found.any():
+            break
+    return outside
 
 
 def _groups(calls: pd.DataFrame, frame: pd.DataFrame, job_name: str) -> pd.DataFrame:
