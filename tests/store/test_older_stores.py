@@ -16,7 +16,9 @@ from xsp_post.pipeline import analyze, part_of
 from xsp_post.store.store import SCHEMA_VERSION, open_store, write_store
 
 US = 1_000
-LATER = {"iterations": {"host_gap_ns"}}  # columns that version 0.1.0 did not write
+# columns that version 0.1.0 did not write
+ROLES = ("attention", "products", "experts", "norm", "sampling", "communication", "other_kernels")
+LATER = {"iterations": {"host_gap_ns", *(f"{role}_ratio" for role in ROLES)}}
 
 
 def capture(path: Path) -> None:
