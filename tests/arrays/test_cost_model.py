@@ -185,6 +185,8 @@ def test_a_size_that_grows_as_the_course_does_is_no_drift():
     keys = 16.0 * np.arange(1000, 1400)
     model = fit_cost((3e5 + 2.0 * keys) * (1 + 0.004 * rng.standard_normal(400)), {"keys": keys})
     assert model.trend == 1.0 and model.terms["keys"] == pytest.approx(2.0, rel=0.05)
+    large = fit_cost(31.0 * keys * (1 + 0.01 * rng.standard_normal(400)), {"keys": keys})  # next to nothing is fixed
+    assert large.trend == 1.0 and large.terms["keys"] == pytest.approx(31, rel=0.05)
 
 
 @pytest.mark.parametrize(("power", "least", "most"), [(0.0, 0.0, 0.2), (0.5, 0.3, 0.7)])

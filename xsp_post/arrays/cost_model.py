@@ -244,9 +244,8 @@ def _robust(matrix: np.ndarray, time: np.ndarray, course: np.ndarray) -> _Found:
             weight = np.where(ratio < _TUKEY, (1 - (ratio / _TUKEY) ** 2) ** 2, 0.0)
         is_settled = turn % _MOST_TURNS > 5 and np.abs(fitted - before).max() < _SETTLED * fitted.max()
         turn, before = (_MOST_TURNS * (1 + turn // _MOST_TURNS) if is_settled else turn + 1), fitted
-    sigma, kept = sigma_of(off / scatter, len(value)), np.flatnonzero(value)
-    terms, shared = whole[np.ix_(kept, kept)], whole[kept, -1]
-    own = float(whole[-1, -1] - shared @ np.linalg.lstsq(terms, shared, rcond=None)[0])  # of the course, by no term
+    sigma, shared = sigma_of(off / scatter, len(value)), whole[:-2, -1]
+    own = float(whole[-1, -1] - shared @ np.linalg.lstsq(whole[:-2, :-2], shared, rcond=None)[0])  # told by no term
     strength = abs(slope) * max(own, 0.0) ** 0.5 / max(sigma, 1e-9)
     return _Found(value, sigma**2 * np.linalg.pinv(normal[:-1, :-1]), power, strength)
 

@@ -67,18 +67,19 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
 def _candidates(kind: Kind) -> pd.DataFrame:
     """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
     expected_ns = kind.expected_ns * kind.model.trend
-    far, surely, is_ordinary = _deviations(kind, kind.step_ns, kind.model, expected_ns)
+    far, surely, is_ordinary, scatter = _deviations(kind, kind.step_ns, kind.model, expected_ns)
     # the first step fills the device's queue, where the others are launched ahead of it
     gap = kind.rows["host_gap_ns"].to_numpy(float)
     known_gap = gap[~np.isnan(gap)]
     is_filling = np.isnan(gap) & bool(len(known_gap) and not known_gap.any())
-    slow, ordinary = np.flatnonzero((surely > _LEAST_DEVIATIONS) & ~is_filling), np.flatnonzero(is_ordinary)
+    of_parts, is_large = _of_parts(kind, _LEAST_DEVIATIONS * scatter * expected_ns)
+    is_slow = (surely > _LEAST_DEVIATIONS) | (is_large & (kind.step_ns > expected_ns))
+    slow, ordinary = np.flatnonzero(is_slow & ~is_filling), np.flatnonzero(is_ordinary)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
     by_time = ordinary[np.argsort(expected_ns[ordinary], kind="stable")]
     place = np.searchsorted(expected_ns[by_time], expected_ns[slow]).clip(0, len(by_time) - 1)
     like, index = by_time[place], kind.rows["iteration_index"].to_numpy()
-    is_sure, of_parts = (_beyond_chance(one) for one in (surely, _of_parts(kind)))
     return pd.DataFrame(
         {
             **kind.labels,
@@ -87,8 +88,8 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             "expected_ns": expected_ns[slow],
             "lost_ns": (kind.step_ns - expected_ns)[slow],
             "deviation_count": far[slow],
-            "is_sure": is_sure[slow],
-            "is_sure_of_part": of_parts[slow].any(axis=1),
+            "is_sure": _beyond_chance(surely)[slow],
+            "is_sure_of_part": of_parts[slow],
             "like_index": index[like],
             "scale": list(_scales(kind, expected_ns, slow, like)),
         }
@@ -97,35 +98,37 @@ def _candidates(kind: Kind) -> pd.DataFrame:
 
 def _deviations(
     kind: Kind, time_ns: np.ndarray, model: CostModel, expected_ns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """How many deviations each step is beyond its model and the steps like it; the same in deviations of the normal
-    distribution; and which steps are near the model. Shape (steps,) each."""
+    distribution; which steps are near the model; and a deviation, over the time. Shape (steps,) each."""
     off = np.divide(time_ns, expected_ns, out=np.full(len(time_ns), np.nan), where=expected_ns > 0) - 1
     known = np.isfinite(off)
     if known.sum() < FEWEST_STEPS:
-        return np.zeros(len(off)), np.zeros(len(off)), np.zeros(len(off), bool)
+        return np.zeros(len(off)), np.zeros(len(off)), np.zeros(len(off), bool), np.full(len(off), np.inf)
     scatter, terms = scatter_of(expected_ns, model.scatter_power), len(model.terms)
     sigma, freedom = max(sigma_of((off / scatter)[known], terms), _LEAST_SIGMA), max(int(known.sum()) - terms, 1)
     error = model.error_of(kind.sizes) if terms else 0.0
-    far = np.nan_to_num(off / np.hypot(sigma * np.maximum(scatter, 1), error))  # long ones may scatter as others do
+    scatter = np.hypot(sigma * np.maximum(scatter, 1), error)  # long ones may scatter as others do
+    far = np.nan_to_num(off / scatter)
     is_ordinary = known & (np.abs(far) < _ORDINARY)
     far = np.minimum(far, far - _of_like(expected_ns, far))
     if np.ndim(model.trend):  # its shape is not known: a step is held against those beside it
         far = np.minimum(far, far - _of_like(np.arange(len(far)), far))
     # Student's t, as deviations of the normal distribution (Wallace 1959): few steps do not tell their scatter well
     surely = (8 * freedom + 1) / (8 * freedom + 3) * np.sqrt(freedom * np.log1p(np.maximum(far, 0) ** 2 / freedom))
-    return far, surely, is_ordinary
+    return far, surely, is_ordinary, scatter
 
 
-def _of_parts(kind: Kind) -> np.ndarray:
-    """How far the time of each family's kernels, and the rest, are beyond their models, in deviations of the normal
-    distribution; shape (steps, parts that have a model)."""
-    found = [np.zeros(len(kind.rows))]
+def _of_parts(kind: Kind, least_ns: np.ndarray) -> np.ndarray:
+    """In which steps the kernels of a family, or the rest, took longer than chance makes them, and in which of these by
+    at least so much; bool, shape (2, steps)."""
+    found = np.zeros((2, len(kind.rows)), bool)
     for name, model in [*kind.family_models.items(), (HOST, kind.host_model)] if kind.has_sizes else ():
         time_ns = kind.host_ns if name == HOST else kind.family_ns[:, FAMILIES.index(name)]
         expected_ns = model.predicted(kind.sizes) * model.trend
-        found.append(_deviations(kind, time_ns, model, expected_ns)[1])
-    return np.column_stack(found)
+        is_sure = _beyond_chance(_deviations(kind, time_ns, model, expected_ns)[1])
+        found |= is_sure & np.stack([is_sure, time_ns - expected_ns > least_ns])
+    return found
 
 
 def _beyond_chance(deviations: np.ndarray) -> np.ndarray:
