@@ -79,6 +79,19 @@ class Owner:
             with self.t.mark(l=group, k=group):
                 yield
 
+    def encoder(self, depth: int, size: float = 1.0) -> None:
+        """An embedding, and layers that end with a norm (``k``: it belongs to the next one)."""
+        self.do(B["enc_first"][:-1], size=size)
+        groups = [NONE, *(self.m.group() for _ in range(depth)), NONE]
+        for before, here, after in zip(groups, groups[1:], groups[2:]):
+            if before == NONE:
+                with self.t.mark(k=here):
+                    self.do(B["enc_first"][-1:], size=size)
+            with self.t.mark(l=here, k=here):
+                self.do(B["enc"][:-1], size=size)
+            with self.t.mark(l=here, k=after):
+                self.do(B["enc"][-1:], size=size)
+
     def last_norm(self, norm: str, size: float = 1.0) -> None:
         with self.t.mark(k=self.before):
             self.do(norm, size=size)
@@ -133,10 +146,7 @@ def diffusion_transformer(rng: Random) -> Program:
     twice, text = rng.random() < 0.6, some(rng, "denoise_step_{n}", "降噪 {n}", "t={n}")
     for _ in range(images):
         with o.run("z", x=NOT_JUDGED, y=NOT_JUDGED):
-            o.do("enc_first")
-            for _ in range(4):
-                with o.layer():
-                    o.do("enc")
+            o.encoder(4)
             for n in range(steps):
                 with o.run("x", text(n)):
                     for _ in range(2 if twice else 1):
@@ -156,7 +166,7 @@ def diffusion_transformer(rng: Random) -> Program:
             o.t.copy(3_000_000, "DtoH")
         o.t.host(4_000)
     about = f"{images} images of {steps} steps, {double} + {single} blocks, twice {twice}, {text(0)!r}"
-    return o.program(about, "xy" if images == 1 else "xyz", "l")
+    return o.program(about, "xy" if images == 1 else "xyz", "lk")
 
 
 def voice(rng: Random) -> Program:
@@ -313,10 +323,7 @@ def search_and_rerank(rng: Random) -> Program:
         with o.run("x", f"query {n}" if said.startswith("query") else ""):
             with o.run("yz", "embedder.encode" if said == "models" else ""):
                 o.t.copy(2_048)
-                o.do("enc_first", size=0.3)
-                for _ in range(small):
-                    with o.layer():
-                        o.do("enc", size=0.3)
+                o.encoder(small, 0.3)
                 o.do("enc_head")
             with o.t.mark(y=NOT_JUDGED), o.run("z", "index.search" if said == "models" else "", y=NOT_JUDGED):
                 o.do("topk")
@@ -326,15 +333,12 @@ def search_and_rerank(rng: Random) -> Program:
                 for _ in range(rng.randint(2, 4)):
                     with o.run("y"):
                         o.t.copy(65_536)
-                        o.do("enc_first")
-                        for _ in range(large):
-                            with o.layer():
-                                o.do("enc")
+                        o.encoder(large)
                         o.do("enc_head")
                     o.t.host(60)
                 o.t.item()
         o.t.host(rng.uniform(1_000, 5_000))
-    return o.program(f"{queries} queries, {small} and {large} layers, {said!r}", "xyz", "l")
+    return o.program(f"{queries} queries, {small} and {large} layers, {said!r}", "xyz", "lk")
 
 
 def graphs_and_eager(rng: Random) -> Program:

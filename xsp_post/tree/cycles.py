@@ -18,21 +18,23 @@ _MOST_PARENTS = 16
 
 @dataclass(frozen=True)
 class Cycle:
-    """``spans`` in the turns, ``turn`` of each (0…count − 1), and the names a turn begins and ends with."""
+    """``spans`` in the turns, ``turn`` of each (0…count − 1), the names a turn begins and ends with, and spans behind
+    turns that are ``alone``."""
 
     spans: np.ndarray
     turn: np.ndarray
     count: int
     first_name: int
     last_name: int
+    alone: np.ndarray
 
 
 def find_cycle(
     parent: np.ndarray, name: np.ndarray, thread: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray, inside_ns:
-    np.ndarray, taken: np.ndarray, total_ns: int, constants: Constants,
+    np.ndarray, launches: np.ndarray, taken: np.ndarray, total_ns: int, constants: Constants,
 ) -> Cycle | None:  # fmt: skip
     """The cycle of siblings that covers most device time, None where no turn repeats. All arrays are per span but
-    for the total; ``taken`` says which spans may belong to a turn."""
+    for the total; ``taken`` says which spans may belong to a turn, ``launches`` how many lie in each."""
     # siblings: the outermost ranges of each thread, and the children of each range with much of the work
     home = np.where(parent >= 0, parent, -2 - thread)
     large = np.append(inside_ns >= constants.most_ratio * max(total_ns, 1), True)
@@ -44,7 +46,7 @@ def find_cycle(
     sets = [one for one in sets if len(one) >= 2 * constants.fewest_turns]
     sets.sort(key=lambda one: -inside_ns[one].sum())
     found = [
-        _cycle_of(one, name[one], inside_ns[one], _pauses(start_ns[one], end_ns[one]), constants)
+        _cycle_of(one, name[one], inside_ns[one], launches[one], _pauses(start_ns[one], end_ns[one]), constants)
         for one in sets[:_MOST_PARENTS]
     ]
     held = [(int(inside_ns[one.spans].sum()), -k) for k, one in enumerate(found) if one is not None]
@@ -53,8 +55,9 @@ def find_cycle(
 
 
 def _cycle_of(
-    rows: np.ndarray, name: np.ndarray, weight: np.ndarray, pause: np.ndarray, constants: Constants
-) -> Cycle | None:
+    rows: np.ndarray, name: np.ndarray, weight: np.ndarray, launches: np.ndarray, pause: np.ndarray,
+    constants: Constants,
+) -> Cycle | None:  # fmt: skip
     """The turns of one series of siblings in the order of their start; ``pause`` of the host before each."""
     symbol, names = pd.factorize(name)
     often = np.bincount(symbol)
@@ -82,7 +85,14 @@ def _cycle_of(
     inside = (turn >= 0) & (np.arange(len(turn)) <= member[-1])
     if weight[inside & belongs[symbol]].sum() < constants.most_ratio * weight[inside].sum():
         return None  # most of a turn is in none of the others
-    return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]))
+    # what stands behind a turn and launches as much as a good part of it is one by itself: an evaluation
+    last = np.zeros(turns, np.int64)
+    np.maximum.at(last, turn[member], member)
+    large = launches[typical][launches[typical] >= constants.large_ratio * launches[typical].sum()]
+    near = np.abs(launches[:, None] - large) <= constants.uneven_ratio * large
+    alone = ~belongs[symbol] & (turn >= 0) & (np.arange(len(turn)) > last[turn]) & (weight > 0) & near.any(axis=1)
+    inside &= ~alone
+    return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]), rows[alone])
 
 
 def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:

@@ -22,11 +22,13 @@ class Work:
     process_index: np.ndarray
     at_ns: np.ndarray  # of the launch
     ns: np.ndarray
+    name_id: np.ndarray  # of the kernel, −1 none
     total_ns: int  # of all device activities, those without a launch too
 
     def of(self, mask: np.ndarray) -> Work:
         """Some of the rows; the total stays."""
-        return Work(self.span[mask], self.process_index[mask], self.at_ns[mask], self.ns[mask], self.total_ns)
+        columns = (self.span, self.process_index, self.at_ns, self.ns, self.name_id)
+        return Work(*(column[mask] for column in columns), self.total_ns)
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,13 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
         launched = trace.launches["start_ns"].to_numpy()
         work = Work(
             span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows],
-            int(length.sum()),
+            activities["name_id"].to_numpy()[rows], int(length.sum()),
         )  # fmt: skip
     else:
         length = end - start
         child = np.flatnonzero(parent >= 0)
         own = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], len(spans)))
-        work = Work(np.arange(len(spans)), process, start, own, int(own.sum()))
+        work = Work(np.arange(len(spans)), process, start, own, np.full(len(spans), -1), int(own.sum()))
     trains = names.parsed.numbers["is_backward"] | names.parsed.says("phase", "backward", "optimizer")
     return Times(
         process, spans["thread_index"].to_numpy(), start, end,

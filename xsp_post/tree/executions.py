@@ -169,11 +169,13 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             least = 0.0 if periods is None else (1 - constants.near_ratio) * periods.coverage_ratio
             if periods is not None and least > chosen.coverage_ratio:
-                # what stands once in each turn of the launches and holds less is a stage of what repeats: of a range
-                # around it that holds as much as the turns, else of these
+                # what stands as often in each turn of the launches and holds less is a stage of what repeats: of a
+                # range around it that holds as much as the turns, else of these
                 count = len(chosen.spans)
                 whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
-                is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
+                turns = periods.names[0][1]
+                often = max(1, round(count / turns)) if turns >= constants.fewest_turns else 1
+                is_stage = abs(often * turns - count) <= max(1, constants.near_ratio * count)
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
@@ -441,6 +443,8 @@ class _Finder:
         if found is None:
             return None
         often = np.bincount(called[found.spans])[called[found.spans]]
+        if found.likeness_ratio == 0 and len(often) >= self.constants.fewest_turns and not self._share(found.spans):
+            return None
         is_small = np.median(self.held(found.spans)[1]) < self.constants.fewest_launches
         is_again = (often > 1).mean() >= self.constants.alike_ratio
         if is_small and not is_again and len(often) >= self.constants.fewest_turns:
@@ -449,6 +453,16 @@ class _Finder:
         found.recurs = bool(often.min() >= self.constants.fewest_turns and ranges.around(self.open)[found.spans].any())
         found.is_again = bool((np.bincount(called[found.spans[self.held(found.spans)[0] > 0]]) > 1).any())
         return found
+
+    def _share(self, spans: np.ndarray) -> bool:
+        """Whether most of what ranges launch is of kernels that several of them launch."""
+        number = np.full(len(self.open), -1, np.int64)
+        number[spans] = np.arange(len(spans))
+        own = np.flatnonzero(self.work.span >= 0)
+        home = layering.inherit(number, self.ranges.parent)[self.work.span[own]]
+        name = pd.Series(self.work.name_id[own][home >= 0])
+        several = pd.Series(home[home >= 0]).groupby(name).transform("nunique") > 1
+        return bool(several.mean() >= self.constants.alike_ratio)
 
     def training(self) -> Candidate | None:
         """Siblings up to the end of each training step: up to the optimiser's, else the backward work's."""
@@ -542,14 +556,15 @@ class _Finder:
         taken &= ~found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         taken &= ~ranges.inside(self._roots)  # what repeats inside a call of the model are its layers
         found = find_cycle(
-            ranges.parent, ranges.folded_id, times.thread_index, times.start_ns, times.end_ns, self.inside[0], taken,
+            ranges.parent, ranges.folded_id, times.thread_index, times.start_ns, times.end_ns, *self.inside, taken,
             self.work.total_ns, self.constants,
         )  # fmt: skip
         if found is None:
             return None
         texts = ranges.folded_texts
         name = f"{texts[found.first_name]} … {texts[found.last_name]}"
-        return self._of_turns(CYCLES, found.spans, found.turn, name)
+        alone = found.alone[~self._training[found.alone]]
+        return self._of_turns(CYCLES, found.spans, found.turn, name, alone)
 
     def periods(self) -> Candidate | None:
         """What the launch sequence repeats."""

@@ -96,7 +96,8 @@ def _without_recorded_modules(found: Inference, is_in_module: np.ndarray) -> Inf
 
 
 def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray:
-    """Found executions that are none beside those that ranges mark: one in a row, or without layers; bool per node."""
+    """Found executions that are none beside those that ranges mark: one in a row, as many in each gap, or without
+    layers; bool per node."""
     nodes, constants = found.nodes, draft.constants
     rest = (nodes["level"] == "MODEL").to_numpy()
     marked = draft.nodes[
@@ -106,11 +107,18 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     turn = nodes["process_index"].to_numpy() * (len(marked) + 1) + between  # of each process: ranks have one each
     often = np.bincount(turn[rest], minlength=len(marked) + 1)
     is_part = (often[often > 0] == 1).mean() >= constants.alike_ratio if rest.any() else False
+    is_part |= len(marked) > 1 and _is_even(often[1 : len(marked)], constants)
     if coverage_ratio < constants.most_ratio:
         gaps = np.bincount(between[rest], minlength=len(marked) + 1)
         return rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio)
     layered = rollup.holds((nodes["level"] == "LAYER").to_numpy(), nodes["parent"].to_numpy())
     return rest & (is_part | ~layered)
+
+
+def _is_even(often: np.ndarray, constants: Constants) -> bool:
+    """Whether nearly every gap holds as many, and some."""
+    usual = np.median(often)
+    return bool(usual > 0 and (often == usual).mean() >= constants.alike_ratio)
 
 
 def periods_of(

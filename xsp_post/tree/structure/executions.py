@@ -47,6 +47,7 @@ class Kind:
     end: int
     turn_count: int
     holds_layers: bool = False
+    around: int = -1  # kind of layers of which a typical turn is one and little else; other turns may be several
 
     @property
     def period(self) -> int:
@@ -127,6 +128,10 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
         found.role = LAYER if kind in framed else _role(result, found, launches)
         result.kinds.append(found)
+        own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
+        layers = [k for k in own.tolist() if k < kind and result.kinds[k].role == LAYER]
+        whole = [k for k in layers if result.kinds[k].period >= constants.alike_ratio * found.period]
+        found.around = next(iter(whole), -1)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
             _begin_later(loops, turn_kind, kind, found, launches)
@@ -363,7 +368,8 @@ _AROUND_OTHERS = 2
 def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, constants: Constants) -> float:
     """How well a kind of loop explains the sequence: the share its turns hold, and what its role counts for. ``inner``:
     kinds inside it that could be executions as well."""
-    mine = structure.kinds[kind]
+    mine, least = structure.kinds[kind], constants.most_ratio * share[kind]
+    inner = [c for c in inner if share[c] >= least or structure.kinds[c].role != STEP]  # a part of what is learned
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
     less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
     if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
@@ -546,6 +552,7 @@ def _with_odd_firsts(
     """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
     it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
     symbols, traits, constants = launches.symbols, launches.traits, launches.constants
+    updated = np.where(traits.is_optimiser, np.cumsum(does_layer_work(traits, np.arange(len(symbols)))), -1)
     for kind in dict.fromkeys(series.tolist()):
         turn = _usual_turn(starts, ends, series, kind)
         size = turn[1] - turn[0]
@@ -561,8 +568,8 @@ def _with_odd_firsts(
             is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]])
             if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
                 continue
-            if traits.is_optimiser[turn[0] : turn[1]].any() and not traits.is_optimiser[left : starts[row]].any():
-                continue  # nothing was learned
+            if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
+                continue  # nothing was learned, or more often
             odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)

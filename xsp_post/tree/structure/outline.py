@@ -175,6 +175,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     keep = np.zeros(len(kind), bool)
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
+    is_around = np.array([k.around >= 0 for k in structure.kinds], bool)
     loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
     large = loop_size[turn_loop] >= sequence.constants.large_ratio * room
     worth = (works[loops.turn_end] > works[loops.turn_start]) | large
@@ -182,7 +183,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     keep[top] = (worth & several)[top]
     for _ in range(3):
         inner = in_home & same_home & ~keep & (parent >= 0)
-        inner &= keep[np.maximum(parent, 0)] & (loops.count[turn_loop] >= 2)
+        inner &= keep[np.maximum(parent, 0)] & ((loops.count[turn_loop] >= 2) | is_around[kind[np.maximum(parent, 0)]])
         outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
         inner &= loop_size[turn_loop] >= sequence.constants.large_ratio * outer
         keep |= inner
@@ -294,7 +295,8 @@ def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
     sizes, of_size = np.unique(np.stack([kinds, end - start]), axis=1, return_inverse=True)
     for number, (kind, usual) in enumerate(sizes.T.tolist()):
         mine = np.flatnonzero(of_size == number)
-        if sequence.structure.kinds[kind].holds_layers or len(mine) < 2:
+        known = sequence.structure.kinds[kind]
+        if known.holds_layers or known.around >= 0 or len(mine) < 2:
             continue
         typical = int(start[mine[len(mine) // 2]])
         rows = np.arange(typical, typical + usual)
@@ -331,7 +333,7 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
-    groups = np.array([k.holds_layers for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    groups = np.array([k.holds_layers or k.around >= 0 for k in structure.kinds] + [False], bool)[loop_kind] & is_block
     in_optimiser = np.zeros(len(rows), bool)
     is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
     closed = np.zeros(len(rows), bool)  # lies in a layer
