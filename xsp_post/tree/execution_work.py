@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -11,6 +11,7 @@ from xsp_post.arrays import rollup
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution
 from xsp_post.tree.node_names import NodeNames
+from xsp_post.tree.structure.labels import Traits, does_layer_work
 
 
 @dataclass(frozen=True)
@@ -23,12 +24,14 @@ class Work:
     at_ns: np.ndarray  # of the launch
     ns: np.ndarray
     name_id: np.ndarray  # of the kernel, −1 none
+    updates: np.ndarray  # whether it updates weights, by its name
+    computes: np.ndarray  # whether it does a layer's work, by its name
     total_ns: int  # of all device activities, those without a launch too
 
     def of(self, mask: np.ndarray) -> Work:
         """Some of the rows; the total stays."""
-        columns = (self.span, self.process_index, self.at_ns, self.ns, self.name_id)
-        return Work(*(column[mask] for column in columns), self.total_ns)
+        columns = ("span", "process_index", "at_ns", "ns", "name_id", "updates", "computes")
+        return replace(self, **{column: getattr(self, column)[mask] for column in columns})
 
 
 @dataclass(frozen=True)
@@ -57,15 +60,18 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
         length = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
         rows = np.flatnonzero(launch_id >= 0)
         launched = trace.launches["start_ns"].to_numpy()
+        name = activities["name_id"].to_numpy()[rows]
+        traits = Traits.of_names(trace.strings, name)
         work = Work(
-            span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows],
-            activities["name_id"].to_numpy()[rows], int(length.sum()),
+            span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows], name,
+            traits.is_optimiser, does_layer_work(traits, np.arange(len(rows))), int(length.sum()),
         )  # fmt: skip
     else:
         length = end - start
         child = np.flatnonzero(parent >= 0)
         own = np.maximum(0, length - rollup.sums_per_node(parent[child], length[child], len(spans)))
-        work = Work(np.arange(len(spans)), process, start, own, np.full(len(spans), -1), int(own.sum()))
+        none, no = np.full(len(spans), -1), np.zeros(len(spans), bool)
+        work = Work(np.arange(len(spans)), process, start, own, none, no, no, int(own.sum()))
     trains = names.parsed.numbers["is_backward"] | names.parsed.says("phase", "backward", "optimizer")
     return Times(
         process, spans["thread_index"].to_numpy(), start, end,

@@ -217,6 +217,20 @@ class _Finder:
         sums = rollup.sums_per_node(span, self.work.ns[own], len(parent))
         return rollup.add_up(sums, parent), rollup.add_up(np.bincount(span, minlength=len(parent)), parent)
 
+    def _often(self, mask: np.ndarray) -> np.ndarray:
+        """How much of the work in ``mask`` was launched in each span, by its own thread."""
+        span, parent = self.work.span[mask & (self.work.span >= 0)], self.ranges.parent
+        return rollup.add_up(np.bincount(span, minlength=len(parent)), parent)
+
+    @cached_property
+    def _updates(self) -> np.ndarray:
+        """Which of the plain ranges update weights and do no layer's work, by their kernels."""
+        return self.is_plain & (self._often(self.work.updates) > 0) & ~self._computes
+
+    @cached_property
+    def _computes(self) -> np.ndarray:
+        return self._often(self.work.computes) > 0
+
     @cached_property
     def _training(self) -> np.ndarray:
         """Which spans are, or lie in, backward or optimiser work."""
@@ -468,8 +482,9 @@ class _Finder:
         """Siblings up to the end of each training step: up to the optimiser's, else the backward work's."""
         ranges, times = self.ranges, self.times
         zero = found_in(ranges.folded_texts, "(?i)zero")[ranges.folded_id]
-        # an engine's own step is one where it does something
-        steps = found_in(ranges.folded_texts, _STEPS)[ranges.folded_id] & (self.inside[1] > 0)
+        # an engine's own step is one where it does something, but for a layer's work
+        steps = found_in(ranges.folded_texts, _STEPS)[ranges.folded_id] & (self.inside[1] > 0) & ~self._computes
+        steps |= self._updates & times.is_training.any()
         trains = (times.is_training | (steps & ~ranges.has_role("iteration"))) & self.open & ~zero
         trains &= ~ranges.inside(trains)
         if not trains.any():
@@ -519,7 +534,7 @@ class _Finder:
         forward passes has, and calls that are in no step; None for no steps."""
         ranges, folded = self.ranges, self.ranges.folded_id[rows]
         trains, is_call = trains[rows], marked[rows]
-        optimises = trains & found_in(ranges.folded_texts, _UPDATES)[folded]
+        optimises = trains & (found_in(ranges.folded_texts, _UPDATES)[folded] | self._updates[rows])
         ends = optimises if optimises.any() else trains
         held = self.inside[0][rows]
         if not optimises.any() and held[trains].sum() < self.constants.large_ratio * held.sum():

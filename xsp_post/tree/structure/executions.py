@@ -395,7 +395,7 @@ def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray,
     used = np.unique(structure.turn_kind[is_turn]).tolist()
     named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
     large = [k for k in used if share[k] >= constants.most_ratio**2]
-    if share[named].sum() < constants.most_ratio / 2:
+    if large and share[named].sum() < constants.most_ratio / 2:
         return large
     has_passes = any(structure.kinds[k].role == PASS for k in named)
     return named if has_passes else sorted({*named, *large})
@@ -570,12 +570,20 @@ def _with_odd_firsts(
                 continue
             if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
                 continue  # nothing was learned, or more often
+            first = symbols[turn[0] : turn[0] + 3]
+            if _begins(symbols[left : starts[row]], first) > _begins(symbols[slice(*turn)], first):
+                continue  # several turns
             odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
                 starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
                 break
     return starts, ends, series
+
+
+def _begins(piece: np.ndarray, turn: np.ndarray) -> int:
+    """How often what a turn begins with stands in a stretch."""
+    return int(((piece[:-2] == turn[0]) & (piece[1:-1] == turn[1]) & (piece[2:] == turn[2])).sum())
 
 
 def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
