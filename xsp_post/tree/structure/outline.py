@@ -175,7 +175,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     keep = np.zeros(len(kind), bool)
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
-    is_around = np.array([k.around >= 0 for k in structure.kinds], bool)
+    is_around, holds = np.array([(k.around >= 0, k.holds_layers) for k in structure.kinds], bool).T
     loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
     large = loop_size[turn_loop] >= sequence.constants.large_ratio * room
     worth = (works[loops.turn_end] > works[loops.turn_start]) | large
@@ -183,7 +183,8 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     keep[top] = (worth & several)[top]
     for _ in range(3):
         inner = in_home & same_home & ~keep & (parent >= 0)
-        inner &= keep[np.maximum(parent, 0)] & ((loops.count[turn_loop] >= 2) | is_around[kind[np.maximum(parent, 0)]])
+        inner &= keep[np.maximum(parent, 0)]
+        inner &= (loops.count[turn_loop] >= 2) | holds[kind] | is_around[kind[np.maximum(parent, 0)]]
         outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
         inner &= loop_size[turn_loop] >= sequence.constants.large_ratio * outer
         keep |= inner
