@@ -161,6 +161,11 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
     moves = np.logical_and.reduce([~np.isin(end, around), *goes_on])
     if by <= 0 or moves.mean() < launches.constants.alike_ratio:
         return
+    if is_sum:  # the loop before one ends with what it gives up, as its first turn does
+        before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1) & (loops.kind != kind))
+        before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
+        loops.turn_end[loops.last[before] - 1] += by
+        loops.end[before] += by
     later = turns if is_sum else turns[~is_first]
     loops.turn_start[later] += by
     loops.turn_end[turns[~np.isin(turns, last)]] += by
@@ -343,9 +348,11 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants)
     for k in range(len(kinds) - 1, -1, -1):  # inner kinds come first
         direct = set(np.unique(of_parent[structure.turn_kind == k]).tolist()) - {-1, k}
         above[k] = direct.union(*(above[d] for d in direct)) if direct else set()
+    fewest = constants.fewest_launches
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts and kind.turn_count >= 2
+        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts
+        and kind.turn_count >= (constants.fewest_turns if kind.role == OTHER and kind.period < fewest else 2)
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
     score = {k: _score(structure, k, [c for c in can if k in above[c]], share, constants) for k in can}

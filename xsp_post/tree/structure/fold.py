@@ -230,8 +230,8 @@ def _stretches(state: _State, lag: int, is_free: np.ndarray, cost: float, consta
     """Free stretches that agree with themselves one lag on, in most of their bits and over at least two turns: rows
     (start, end, bits saved)."""
     n, symbol = len(state), state.symbol
-    agree = symbol[lag:] == symbol[:-lag]
-    agree &= is_free[: n - lag] & is_free[lag:n]
+    same = symbol[lag:] == symbol[:-lag]
+    agree = same & is_free[: n - lag] & is_free[lag:n]
     if int(agree.sum()) < constants.alike_ratio * lag:
         return np.zeros((0, 3))
     bits = state.bits[: n - lag]
@@ -247,7 +247,8 @@ def _stretches(state: _State, lag: int, is_free: np.ndarray, cost: float, consta
         start += int(len(head) - 1 - np.argmin(head[::-1]))
         tail = total[max(start, end - lag) : end + 1]
         end = max(start, end - lag) + int(np.argmax(tail))
-        if end - start < lag:
+        # the loop that follows may have begun with the last launches of the second turn
+        if end - start < lag and not (end - start >= constants.holds_ratio * lag and same[end : start + lag].all()):
             continue
         inside = agree[start:end]
         saved = bits[start:end]
@@ -440,7 +441,8 @@ def _with_odd_turns(
             left = int(ends[k - 1]) if k else 0
             right = int(starts[k]) if k < len(starts) else n
             while k and right - left >= lag - slack:
-                stop = _like_end(symbols, left, right, template, slack)
+                free = int(np.searchsorted(taken, taken[left], side="right")) - 1  # up to what another loop took
+                stop = _like_end(symbols, left, min(right, free), template, slack)
                 if stop < 0 or not is_like(left, stop, constants.alike_ratio):
                     break
                 extra_start.append(left)
