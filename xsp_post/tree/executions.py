@@ -63,6 +63,7 @@ class Candidate:
     is_again: bool = True  # whether a text of those that hold work does
     # executions beside the turns: one span each
     alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    starts_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # of launches that repeat
 
     @property
     def option(self) -> str:
@@ -173,9 +174,10 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 # range around it that holds as much as the turns, else of these
                 count = len(chosen.spans)
                 whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
-                turns = periods.names[0][1]
-                often = max(1, round(count / turns)) if turns >= constants.fewest_turns else 1
-                is_stage = abs(often * turns - count) <= max(1, constants.near_ratio * count)
+                begins = finder.times.start_ns[chosen.spans]
+                held = np.bincount(np.searchsorted(periods.starts_ns, begins, side="right"), minlength=2)[1:]
+                is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
+                is_stage |= len(held) >= constants.fewest_turns and bool((held == held[0]).all())
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
@@ -586,9 +588,10 @@ class _Finder:
         found = self.ranges.periods()
         if found is None:
             return None
-        name, ns, count, series = found
+        name, ns, count, series, starts_ns = found
         table = self._series(ns, count, series, self.constants.prior_of_place)
-        return self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(name, len(ns))])
+        result = self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(name, len(ns))])
+        return replace(result, starts_ns=np.sort(starts_ns))
 
     def _of_turns(
         self, rule: str, spans: np.ndarray, turn: np.ndarray, name: str, alone: np.ndarray | None = None

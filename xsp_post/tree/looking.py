@@ -123,9 +123,9 @@ def _is_even(often: np.ndarray, constants: Constants) -> bool:
 
 def periods_of(
     trace: Trace, launch_id: np.ndarray, constants: Constants
-) -> tuple[str, np.ndarray, np.ndarray, np.ndarray] | None:
-    """What the launch sequence alone says: the name of executions, and device time (ns), launches and series of each;
-    None for none. launch_id: of each activity."""
+) -> tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
+    """What the launch sequence alone says: the name of executions, and device time (ns), launches, series and start
+    (ns) of each; None for none. launch_id: of each activity."""
     activities = trace.activities.assign(launch_id=launch_id)
     kind = activities["kind"].to_numpy()
     rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
@@ -141,7 +141,7 @@ def periods_of(
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
     held = np.bincount(place[inside], weights=length[inside], minlength=int(passes["iteration_index"].max()) + 1)
     return (str(passes["folded_name"].iloc[0]), held[passes["iteration_index"]], passes["launch_count"].to_numpy(),
-            passes["series_index"].to_numpy())  # fmt: skip
+            passes["series_index"].to_numpy(), passes["start_ns"].to_numpy())  # fmt: skip
 
 
 def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:

@@ -32,8 +32,8 @@ class Ranges:
     folded_texts: np.ndarray  # per folded id
     times: Times
     beside: np.ndarray  # which have nothing to do with what was launched meanwhile
-    # executions that the launch sequence alone says: their name, device time, launches, series; none, or not asked
-    periods: Callable[[], tuple[str, np.ndarray, np.ndarray, np.ndarray] | None] = lambda: None
+    # executions that the launch sequence alone says: `looking.periods_of`; none, or not asked
+    periods: Callable[[], tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None] = lambda: None
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
