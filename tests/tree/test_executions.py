@@ -209,8 +209,8 @@ def test_no_cycle_is_found_in_random_siblings(symbols, seed):
     count = len(name)
     start = np.arange(count) * 10
     found = find_cycle(
-        np.full(count, -1), name, np.zeros(count, np.int64), start, start + 9, np.full(count, 5), np.ones(count, bool),
-        5 * count, DEFAULTS,
+        np.full(count, -1), name, np.zeros(count, np.int64), start, start + 9, np.full(count, 5),
+        np.ones(count, np.int64), np.ones(count, bool), 5 * count, DEFAULTS,
     )  # fmt: skip
     if found is None:
         return

@@ -430,7 +430,8 @@ def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants
 
 def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> Executions:
     """All of the sequence as one execution, where layers are most of it. A model ends otherwise than its layers do:
-    turns of a single loop up to the end of the recording are runs of a part, and the executions."""
+    turns of a single loop up to the end of the recording are runs of a part, and the executions. A layer reads what the
+    one before it wrote: a turn with a buffer that is filled at length is a run, too (the cache is flushed)."""
     loops, n, constants = structure.loops, len(launches), launches.constants
     held = int((loops.end - loops.start)[layers].sum())
     if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
@@ -445,7 +446,9 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
     whole = Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
     turns = np.arange(loops.first[layers[0]], loops.last[layers[0]])
     starts, ends = loops.turn_start[turns], loops.turn_end[turns]
-    is_layer = is_one_layer(launches.traits, np.arange(starts[0], ends[0]))
+    rows = np.arange(starts[0], ends[0])
+    filled = launches.duration[rows][launches.traits.is_fill[rows]].sum()
+    is_layer = is_one_layer(launches.traits, rows) and filled < constants.near_ratio * launches.duration[rows].sum()
     if ends[-1] < n or held < constants.holds_ratio * n or len(layers) > 1 or is_layer:
         return whole
     if between_marks(whole, structure, launches) is not whole:  # the host says where larger ones begin
@@ -612,12 +615,17 @@ def _with_others(
     more: list[tuple[int, int, int]] = []
     other = int(series.max()) + 1
     names: dict[int, int] = {}
+    content = Hashed.of(symbols).stretches(begin, end)
     for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
         a, b = int(begin[k]), int(end[k])
         near = k if k < len(starts) else k - 1
         before = k - 1 if k else k
         inside = layers[(loops.start[layers] >= a) & (loops.end[layers] <= b)]
-        inside = inside[loops.count[inside] >= constants.fewest_parts]
+        least = np.full(len(inside), constants.fewest_parts)
+        if (content == content[k]).sum() >= constants.fewest_turns:  # what recurs shows it with two layers
+            known = [structure.kinds[kind] for kind in loops.kind[inside].tolist()]
+            least[[len(attentions(launches.traits, np.arange(one.start, one.end))) > 0 for one in known]] = 2
+        inside = inside[loops.count[inside] >= least]
         turns = [_usual_turn(starts, ends, series, int(series[i])) for i in dict.fromkeys((near, before))]
         odd = _odd_turn(symbols, a, b, turns, constants)
         usual = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]

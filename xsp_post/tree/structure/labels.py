@@ -35,7 +35,7 @@ _MOST_PRODUCTS_OF_MLP = 4
 class Traits:
     """What the names of launches say, one value per launch of a sequence.
 
-    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework bool.
+    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework, is_fill bool.
     """
 
     family: np.ndarray
@@ -43,6 +43,7 @@ class Traits:
     is_backward: np.ndarray
     is_exponential: np.ndarray
     is_framework: np.ndarray
+    is_fill: np.ndarray  # writes a buffer with one value
 
     @classmethod
     def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
@@ -56,6 +57,7 @@ class Traits:
             matches(texts, BACKWARD_PATTERN)[code],
             matches(texts, r"exp_kernel|soft_?max")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],
+            matches(texts, r"(?i)fill")[code],
         )
 
 
