@@ -22,6 +22,8 @@ EXECUTIONS = {
     ("outsiders", 181): "of marks whose stretches take turns every second one bounds an execution",
     ("visitors", 425): "a few launches between two marks are no execution, however alike",
     ("guests", 324): "turns of one loop up to the end of the recording are runs, not layers of one pass",
+    ("guests", 167): "what recurs between executions is one with two layers of attention",
+    ("guests", 168): "a buffer that is filled at length in each turn: runs of a block, not its layers",
     ("callers", 6): "the first turn of a cycle may lack the range that it begins with",
     ("callers", 32): "where the whole recording is one repeat, what repeats is the execution",
 }
@@ -32,6 +34,12 @@ def test_executions_of_programs_that_show_a_principle(author, seed, tmp_path):
     program = import_module(f"generators.{author}").draw(seed)
     answers = judge(program, write(program, tmp_path / "program"))
     assert answers["executions"].verdict == "right", EXECUTIONS[author, seed]
+
+
+def test_a_class_that_holds_nearly_all_is_the_block_whatever_it_is_called(tmp_path):
+    """`ResidualAttentionBlock` of an encoder and of a decoder, without modules inside."""
+    program = import_module("generators.visitors").draw(136)
+    assert judge(program, write(program, tmp_path / "program"))["layers"].verdict == "right"
 
 
 @pytest.mark.parametrize("seed", [3207, 3246])

@@ -172,12 +172,11 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             if periods is not None and least > chosen.coverage_ratio:
                 # what stands as often in each turn of the launches and holds less is a stage of what repeats: of a
                 # range around it that holds as much as the turns, else of these
-                count = len(chosen.spans)
+                begins, count = finder.times.start_ns[chosen.spans], len(chosen.spans)
                 whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
-                begins = finder.times.start_ns[chosen.spans]
                 held = np.bincount(np.searchsorted(periods.starts_ns, begins, side="right"), minlength=2)[1:]
-                is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
-                is_stage |= len(held) >= constants.fewest_turns and bool((held == held[0]).all())
+                is_even = (held == np.median(held)).mean() >= constants.alike_ratio
+                is_stage = len(held) >= constants.fewest_turns and is_even
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
@@ -459,12 +458,10 @@ class _Finder:
         if found is None:
             return None
         often = np.bincount(called[found.spans])[called[found.spans]]
-        if found.likeness_ratio == 0 and len(often) >= self.constants.fewest_turns and not self._share(found.spans):
-            return None
         is_small = np.median(self.held(found.spans)[1]) < self.constants.fewest_launches
-        is_again = (often > 1).mean() >= self.constants.alike_ratio
-        if is_small and not is_again and len(often) >= self.constants.fewest_turns:
-            return None  # a few launches each, and most of another kind: they explain nothing
+        is_unlike = found.likeness_ratio == 0 or (is_small and (often > 1).mean() < self.constants.alike_ratio)
+        if is_unlike and len(often) >= self.constants.fewest_turns and not self._share(found.spans):
+            return None  # each launches its own: they explain nothing
         # one that does not recur is looked into; recorded ranges are not replaced
         found.recurs = bool(often.min() >= self.constants.fewest_turns and ranges.around(self.open)[found.spans].any())
         found.is_again = bool((np.bincount(called[found.spans[self.held(found.spans)[0] > 0]]) > 1).any())

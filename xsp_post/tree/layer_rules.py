@@ -155,11 +155,11 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
         for number, text in enumerate(modules.texts):  # classes are few
             if number in rejected or alike[number] < 2:
                 continue
-            if held[number] and not is_block_text(text):
-                continue  # without modules inside, only its text can say that it is a block
             rows = free & (modules.class_of == number)
             rows = ranges.outermost(rows & (alike_one | ~ranges.around(rows & alike_one)))
             coverage = float(modules.weight[rows].sum()) / modules.total
+            if held[number] and not is_block_text(text) and coverage < constants.holds_ratio:
+                continue  # without modules inside, only its text or most of the time can say that it is a block
             score = coverage * _rank_of_text(text)
             if coverage >= least and score > (2 - constants.holds_ratio) * best_score:
                 best, best_score, best_rows = number, score, rows
