@@ -47,7 +47,7 @@ class Kind:
     end: int
     turn_count: int
     holds_layers: bool = False
-    around: int = -1  # kind of layers of which a typical turn is one and little else; other turns may be several
+    around: bool = False  # a typical turn is one layer of another kind and little else; other turns may be several
 
     @property
     def period(self) -> int:
@@ -129,9 +129,8 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         found.role = LAYER if kind in framed else _role(result, found, launches)
         result.kinds.append(found)
         own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
-        layers = [k for k in own.tolist() if k < kind and result.kinds[k].role == LAYER]
-        whole = [k for k in layers if result.kinds[k].period >= constants.alike_ratio * found.period]
-        found.around = next(iter(whole), -1)
+        layers = [one for one in (result.kinds[k] for k in own.tolist() if k < kind) if one.role == LAYER]
+        found.around = any(one.period >= constants.alike_ratio * found.period for one in layers)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
             _begin_later(loops, turn_kind, kind, found, launches)
@@ -580,8 +579,8 @@ def _with_odd_firsts(
                 continue
             if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
                 continue  # nothing was learned, or more often
-            first = symbols[turn[0] : turn[0] + 3]
-            if _begins(symbols[left : starts[row]], first) > _begins(symbols[slice(*turn)], first):
+            usual = symbols[turn[0] : turn[1]]
+            if len(_begins(symbols[left : starts[row]], usual)) > len(_begins(usual, usual)):
                 continue  # several turns
             odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
@@ -591,9 +590,10 @@ def _with_odd_firsts(
     return starts, ends, series
 
 
-def _begins(piece: np.ndarray, turn: np.ndarray) -> int:
-    """How often what a turn begins with stands in a stretch."""
-    return int(((piece[:-2] == turn[0]) & (piece[1:-1] == turn[1]) & (piece[2:] == turn[2])).sum())
+def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
+    """Where in a stretch the three launches stand that a turn begins with."""
+    pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
+    return np.flatnonzero(np.logical_and.reduce([part == symbol for part, symbol in pairs]))
 
 
 def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
@@ -707,7 +707,7 @@ def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -
 
 def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Stretches from mark to mark, moved to where what the recording begins with takes turns with the marks."""
-    first = np.flatnonzero((symbols[:-2] == symbols[0]) & (symbols[1:-1] == symbols[1]) & (symbols[2:] == symbols[2]))
+    first = _begins(symbols, symbols)
     held = np.diff(np.searchsorted(starts[starts > 0], np.append(first, ends[-1]), side="right"))
     if len(first) == len(starts) and (held[:-1] == 1).all() and held[-1] <= 1:
         return first, np.append(first[1:], ends[-1])
@@ -775,8 +775,7 @@ def _odd_turn(
         if b == len(symbols) and len(piece) < size and agreement(piece, turn[: len(piece)], slack) >= least:
             return a, b
         # all of a turn is there: it begins as turns do
-        head = np.flatnonzero((piece[:-2] == turn[0]) & (piece[1:-1] == turn[1]) & (piece[2:] == turn[2]))
-        for at in head[:1].tolist():
+        for at in _begins(piece, turn)[:1].tolist():
             rest = piece[at:]
             stop = np.flatnonzero((rest[:-2] == turn[-3]) & (rest[1:-1] == turn[-2]) & (rest[2:] == turn[-1]))
             rest = rest[: int(stop[-1]) + 3] if len(stop) else rest

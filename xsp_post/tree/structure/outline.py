@@ -175,7 +175,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     keep = np.zeros(len(kind), bool)
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
-    is_around, holds = np.array([(k.around >= 0, k.holds_layers) for k in structure.kinds], bool).T
+    is_around, holds = np.array([(k.around, k.holds_layers) for k in structure.kinds], bool).T
     loop_size = np.bincount(turn_loop, weights=np.where(in_home, size, 0), minlength=len(loops))
     large = loop_size[turn_loop] >= sequence.constants.large_ratio * room
     worth = (works[loops.turn_end] > works[loops.turn_start]) | large
@@ -297,7 +297,7 @@ def _parts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
     for number, (kind, usual) in enumerate(sizes.T.tolist()):
         mine = np.flatnonzero(of_size == number)
         known = sequence.structure.kinds[kind]
-        if known.holds_layers or known.around >= 0 or len(mine) < 2:
+        if known.holds_layers or known.around or len(mine) < 2:
             continue
         typical = int(start[mine[len(mine) // 2]])
         rows = np.arange(typical, typical + usual)
@@ -334,7 +334,7 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
-    groups = np.array([k.holds_layers or k.around >= 0 for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)[loop_kind] & is_block
     in_optimiser = np.zeros(len(rows), bool)
     is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
     closed = np.zeros(len(rows), bool)  # lies in a layer
