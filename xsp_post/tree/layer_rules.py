@@ -158,8 +158,9 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
             rows = free & (modules.class_of == number)
             rows = ranges.outermost(rows & (alike_one | ~ranges.around(rows & alike_one)))
             coverage = float(modules.weight[rows].sum()) / modules.total
-            if held[number] and not is_block_text(text) and coverage < constants.holds_ratio:
-                continue  # without modules inside, only its text or most of the time can say that it is a block
+            is_most = coverage >= constants.holds_ratio and bool(_BLOCK_CLASS.search(text))
+            if held[number] and not (is_most or is_block_text(text)):
+                continue  # without modules inside, only its text can say that it is a block and no part of one
             score = coverage * _rank_of_text(text)
             if coverage >= least and score > (2 - constants.holds_ratio) * best_score:
                 best, best_score, best_rows = number, score, rows
