@@ -136,21 +136,20 @@ def test_message_sizes_of_a_pytorch_trace(captures):
 
 
 def test_the_operator_around_a_launch_says_the_size():
-    from xsp_post.ingest.collective_messages import message_text
-    from xsp_post.ingest.kineto_columns import _message
+    from xsp_post.ingest.kineto_columns import _messages
     from xsp_post.ingest.kineto_events import EventDecoder
 
-    def args_of(given):
-        return EventDecoder().of_values([{"args": given}])[0][0].args
+    def said(given):
+        return json.loads(_messages([EventDecoder().of_values([{"args": given}])[0][0].args], [0])[0])
 
-    args = args_of({"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8})
-    assert json.loads(message_text(_message(args))) == [8196000, 8, "", "", None]
-    assert json.loads(message_text(_message(args_of({"In msg nelems": "x"})))) == [None, None, "", "", None]
-    assert json.loads(message_text(_message(args_of({"Collective name": "send", "Dst Rank": "3"}))))[3:] == ["send", 3]
+    args = {"In msg nelems": 2049000, "Out msg nelems": 2049000, "dtype": "Float", "Group size": 8}
+    assert said(args) == [8196000, 8, "", "", None]
+    assert said({"In msg nelems": "x"}) == [None, None, "", "", None]
+    assert said({"Collective name": "send", "Dst Rank": "3"})[3:] == ["send", 3]
     cut = {"Process Group Ranks": "[0, 4, ..., 60]", "Global rank start": 0, "Global rank stride": 4, "Group size": 16,
            "Process Group Name": "3", "Process Group Description": "mesh_dp"}  # fmt: skip
-    assert json.loads(message_text(_message(args_of(cut))))[2] == "mesh_dp 0-60:4 #3"
-    assert json.loads(message_text(_message(args_of({**cut, "Process Group Ranks": "[1, 0]"}))))[2] == "mesh_dp 1,0 #3"
+    assert said(cut)[2] == "mesh_dp 0-60:4 #3"
+    assert said({**cut, "Process Group Ranks": "[1, 0]"})[2] == "mesh_dp 1,0 #3"
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,8 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 # range around it that holds as much as the turns, else of these
                 begins, count = finder.times.start_ns[chosen.spans], len(chosen.spans)
                 whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
-                held = np.bincount(np.searchsorted(periods.starts_ns, begins, side="right"), minlength=2)[1:]
+                turn, turns = np.searchsorted(periods.starts_ns, begins, side="right"), len(periods.starts_ns)
+                held = np.bincount(turn, minlength=turns + 1)[1:]
                 is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
                 is_stage |= len(held) >= constants.fewest_turns and bool((held == held[0]).all())
                 chosen = [*whole, periods][0] if is_stage else chosen
