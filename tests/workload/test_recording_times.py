@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+pytest.importorskip("torch")
+
 from xsp_post.workload.program import SUMMARY
 from xsp_post.workload.recording import _step_times
 
