@@ -42,6 +42,23 @@ def test_a_class_that_holds_nearly_all_is_the_block_whatever_it_is_called(tmp_pa
     assert judge(program, write(program, tmp_path / "program"))["layers"].verdict == "right"
 
 
+@pytest.mark.parametrize(
+    "attention", ["extend_attention_kernel", "prefill_attention_kernel", "BatchPrefillWithPagedKVCacheKernel"]
+)
+def test_attention_of_a_prefill_fills_no_buffer(attention, tmp_path):
+    """Layers of one pass are read alike whatever their attention is called; a buffer that is filled makes them runs."""
+    layer = ["rms_norm_kernel", "sgemm_qkv", "rotary_embedding_kernel", attention, "sgemm_out", "elementwise_add",
+             "rms_norm_kernel", "sgemm_up", "silu_and_mul_kernel", "sgemm_down", "elementwise_add"]  # fmt: skip
+    for filled, executions in (("sgemm_up", 1), ("FillFunctor", 12)):
+        builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+        for one in [filled if one == "sgemm_up" else one for one in layer] * 12:
+            us = 60 if one in (attention, "FillFunctor") else 10
+            builder.kernel(one, launch=(at, at + 2_000), run=(at + 3_000, at + 3_000 + us * 1_000))
+            at += (us + 4) * 1_000
+        tree = build_tree(load(builder.write(tmp_path / f"{executions}.sqlite")).trace)
+        assert len(tree.iterations) == executions
+
+
 @pytest.mark.parametrize("seed", [3207, 3246])
 def test_a_pass_of_two_layers_is_one_where_it_begins_with_an_embedding(seed):
     program = programs.draw(seed)

@@ -51,13 +51,14 @@ class Traits:
         used, code = np.unique(name_id, return_inverse=True)
         texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
         family = np.array([_CODE[f] for f in families(texts, broad=True)], dtype=np.int8)
+        narrow = families(texts)
         return cls(
             family[code],
-            (families(texts) == "optimiser")[code],
+            (narrow == "optimiser")[code],
             matches(texts, BACKWARD_PATTERN)[code],
             matches(texts, r"exp_kernel|soft_?max")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],
-            matches(texts, r"(?i)fill")[code],
+            ((narrow == "memory") & matches(texts, r"(?i)fill"))[code],
         )
 
 
