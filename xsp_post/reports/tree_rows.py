@@ -15,7 +15,7 @@ from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
 
 Row = dict[Any, Any]  # a row of the tree, by column
-Place = tuple[int, ...]  # of a printed row: its number among those beside it, behind those of the rows around it
+At = tuple[int, ...]  # of a printed row: its number among those beside it, behind those of the rows around it
 Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
@@ -149,12 +149,12 @@ class _Rows:
         frame["name"] = np.where(frame["shown_name"].notna(), frame["shown_name"], frame["name"])
         return frame
 
-    def _heaviest(self, depth: int, roots: list[Row], lines: int, has_layers: bool) -> dict[Place, int]:
+    def _heaviest(self, depth: int, roots: list[Row], lines: int, has_layers: bool) -> dict[At, int]:
         """How many rows inside each printed row have a line of their own, by its place. What has none needs one
         line more, for its sum."""
-        inside: dict[Place, list[Row]] = {}
-        counts: dict[Place, int] = {}
-        closed: list[tuple[float, Place]] = []
+        inside: dict[At, list[Row]] = {}
+        counts: dict[At, int] = {}
+        closed: list[tuple[float, At]] = []
         left = lines - len(roots)
         opened = _numbered((), roots)
         while left > 0:
@@ -177,11 +177,12 @@ class _Rows:
 
     def _opened(self, row: Row, indent: int, depth: int, has_layers: bool) -> list[Row]:
         """What is printed inside a range: of a chain of ranges around the same work what is inside the last."""
-        while True:
+        same: Row | None = row
+        while same is not None:  # the same once more tells nothing
+            row = same
             inside = self._inside(row) if indent < depth else self._heavy_layers(row) if has_layers else []
-            if not (self.sums_tiny and _is_chain(row, inside)):  # the same once more tells nothing
-                return inside
-            row = inside[0]
+            same = _same_inside(row, inside) if self.sums_tiny else None
+        return inside
 
     def _line(self, row: Row) -> str:
         """The one source line of all kernels in a range and in none inside it; '' where there are several, or none."""
@@ -294,7 +295,7 @@ class _Rows:
         return _other([_taken(self.columns, ranges)], label)
 
 
-def _numbered(place: Place, rows: list[Row]) -> list[tuple[Place, Row]]:
+def _numbered(place: At, rows: list[Row]) -> list[tuple[At, Row]]:
     """Rows inside that of a place, with their own places."""
     return [((*place, number), row) for number, row in enumerate(rows)]
 
@@ -304,11 +305,13 @@ def _cost(row: Row) -> float:
     return float(row["cost_ns"] if "cost_ns" in row else row["device_ns"])
 
 
-def _is_chain(row: Row, inside: list[Row]) -> bool:
-    """Whether all that is in a range is one more range around the same work, neither a model nor a layer."""
-    if len(inside) != 1 or inside[0]["path_id"] < 0 or inside[0]["level"] in ("MODEL", "MODULE", "LAYER"):
-        return False
-    return all(inside[0][name] == row[name] for name in ("device_ns", "call_count", "repeat_count"))
+def _same_inside(row: Row, inside: list[Row]) -> Row | None:
+    """The one range inside a range that holds all of its cost in as many calls, neither a model nor a layer."""
+    heavy = [one for one in inside if _cost(one)]
+    if len(heavy) != 1 or heavy[0]["path_id"] < 0 or heavy[0]["level"] in ("MODEL", "MODULE", "LAYER"):
+        return None
+    is_same = all(heavy[0][name] == row[name] for name in ("device_ns", "call_count"))
+    return heavy[0] if is_same else None
 
 
 def _repeated(row: Row, parent: Row) -> Row:
