@@ -9,27 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, lose
+from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose
 
 Kernels = list[tuple[str, float]]  # name, µs
 
-
-def _kernels() -> dict[str, Kernels]:
-    blocks: dict[str, Kernels] = {}
-    for line in (Path(__file__).parent / "caller_kernels.txt").read_text().splitlines():
-        if line.startswith("["):
-            block = blocks.setdefault(line.strip("[]"), [])
-        elif line and not line.startswith("#"):
-            us, name = line.split(" ", 1)
-            block.append((name, float(us)))
-    return blocks
-
-
-K = _kernels()
+K = kernels_of("caller_kernels.txt")
 # A part of a kernel's name, the operator that launches it.
 OPERATORS = (
     ("flash_bwd", "aten::_flash_attention_backward"), ("flash", "aten::_flash_attention_forward"),

@@ -240,6 +240,18 @@ class Program:
     is_noise: bool = False
 
 
+def kernels_of(file: str) -> dict[str, list[tuple[str, float]]]:
+    """Blocks of kernels, name and µs, as a file of this folder lists them."""
+    blocks: dict[str, list[tuple[str, float]]] = {}
+    for line in (Path(__file__).parent / file).read_text("utf-8").splitlines():
+        if line.startswith("["):
+            block = blocks.setdefault(line.strip("[]"), [])
+        elif line and not line.startswith("#"):
+            us, name = line.split(" ", 1)
+            block.append((name, float(us)))
+    return blocks
+
+
 def cut(program: Program, first: float, last: float) -> None:
     """Keep a window of the recording, as a delayed or stopped profiler does.
 

@@ -8,25 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from random import Random
 
-from generators.machine import Machine, Program, Thread, cut, lose
+from generators.machine import Machine, Program, Thread, cut, kernels_of, lose
 
-
-def _blocks() -> dict[str, list[tuple[str, float]]]:
-    found: dict[str, list[tuple[str, float]]] = {}
-    section = ""
-    for line in (Path(__file__).parent / "outsider_kernels.txt").read_text("utf-8").splitlines():
-        if line.startswith("["):
-            section = line.strip("[]")
-        elif line and not line.startswith("#"):
-            us, name = line.split(" ", 1)
-            found.setdefault(section, []).append((name, float(us)))
-    return found
-
-
-KERNELS = _blocks()
+KERNELS = kernels_of("outsider_kernels.txt")
 
 
 class Play:

@@ -8,27 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
 from random import Random
 from typing import Any
 
-from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut
+from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of
 
 Kernels = list[tuple[str, float]]  # name, µs
 
-
-def _blocks() -> dict[str, Kernels]:
-    blocks: dict[str, Kernels] = {}
-    for line in (Path(__file__).parent / "owner_kernels.txt").read_text().splitlines():
-        if line.startswith("["):
-            block = blocks.setdefault(line.strip("[]"), [])
-        elif line and not line.startswith("#"):
-            us, name = line.split(" ", 1)
-            block.append((name, float(us)))
-    return blocks
-
-
-B = _blocks()
+B = kernels_of("owner_kernels.txt")
 
 
 class Owner:
