@@ -7,16 +7,20 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # builders, export_schema, generators, properties
+import drawing
 from properties import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
-SEED = "XSP_POST_SAMPLE"  # of the fifth that is drawn: set, it is the same one again
+SEED = "XSP_POST_SAMPLE"  # of what is drawn: set, it is the same again
+COSTS = "XSP_POST_COSTS"  # the file where the processes of `--costs` write
 
 # Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -30,30 +34,65 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--all", action="store_true", help="all tests with the mark `sampled`, not a drawn fifth of them")
+    parser.addoption("--all", action="store_true", help="all tests, not a drawn part of the costly ones")
+    parser.addoption("--costs", action="store_true", help="measure what each test costs: writes tests/costly.txt")
     parser.addoption("--fifth", action="store_true", help="a fifth of all tests, each time the same ones")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Draw once; the processes that xdist starts inherit it."""
+    """Draw once; the processes that xdist starts inherit it, and the file where each writes what its tests cost."""
     os.environ.setdefault(SEED, str(random.randrange(10_000)))
+    if config.option.costs:
+        os.environ.setdefault(COSTS, tempfile.mkstemp()[1])
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    return f"sampled tests: {'all' if config.option.all else f'{SEED}={os.environ[SEED]}'}"
+    return f"costly tests: {'all' if config.option.all else f'drawn, {SEED}={os.environ[SEED]}'}"
 
 
+@pytest.hookimpl(trylast=True)  # after `-k` and `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out four fifths: of all tests, or of those with the mark `sampled` where there are many. The mark may say
-    another part than a fifth: `sampled(10)`."""
-    marks = {} if config.option.all else {item: item.get_closest_marker("sampled") for item in items}
-    sampled = {item: mark.args[0] if mark.args else 5 for item, mark in marks.items() if mark}
-    chosen = dict.fromkeys(items, 5) if config.option.fifth else sampled if len(sampled) > 10 else {}
-    seed = "" if config.option.fifth else os.environ[SEED]
-    left_out = {item for item, part in chosen.items() if zlib.crc32(f"{seed}{item.nodeid}".encode()) % part}
-    if left_out:
-        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
-        items[:] = [item for item in items if item not in left_out]
+    """Leave out four fifths of all tests, or what is not drawn of costly ones (`drawing.py`)."""
+    if config.option.fifth:
+        out = {one.nodeid for one in items if zlib.crc32(one.nodeid.encode()) % 5}
+    elif config.option.all:
+        out = set()
+    else:
+        parts = dict.fromkeys(drawing.costly() if len(items) >= drawing.WHOLE else [], drawing.PART)
+        marks = {one.nodeid: mark for one in items if (mark := one.get_closest_marker("sampled"))}
+        if len(marks) > 10:
+            parts |= {drawing.function_of(test): mark.args[0] if mark.args else 5 for test, mark in marks.items()}
+        guards = {drawing.function_of(one.nodeid) for one in items if _is_guard(one)}
+        parts = {function: part for function, part in parts.items() if function not in guards}
+        out = drawing.left_out([one.nodeid for one in items], parts, os.environ[SEED])
+    if out:
+        config.hook.pytest_deselected(items=[one for one in items if one.nodeid in out])
+        items[:] = [one for one in items if one.nodeid not in out]
+
+
+def _is_guard(item: pytest.Item) -> bool:
+    """Of a property examples are drawn (`properties.py`)."""
+    is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return is_property or item.get_closest_marker("guard") is not None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """With `--costs`: the processor time of each test, that of its child processes with it."""
+    began = os.times()
+    outcome = yield
+    if item.config.option.costs:
+        with open(os.environ[COSTS], "a") as file:
+            file.write(f"{item.nodeid}\t{sum(os.times()[:4]) - sum(began[:4])}\n")
+    return outcome
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if session.config.option.costs and "PYTEST_XDIST_WORKER" not in os.environ:
+        file = Path(os.environ.pop(COSTS))
+        rows = [line.rsplit("\t", 1) for line in file.read_text().splitlines()]
+        drawing.write_costs((test, float(cost)) for test, cost in rows)
+        file.unlink()
 
 
 def pytest_collection_finish() -> None:

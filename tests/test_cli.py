@@ -217,6 +217,7 @@ def test_strict_fails_when_time_lies_outside_every_range(tmp_path, capture):
     assert xsp("tree", capture, "--strict").returncode == 0
 
 
+@pytest.mark.guard
 def test_hostile_text_prints_harmlessly(tmp_path):
     hostile = "\x1b[31mred\u202egnp.exe [bold]x[/bold]"
     builder = ExportBuilder().range(hostile, 0, 100).kernel(hostile, launch=(1, 2), run=(3, 4))

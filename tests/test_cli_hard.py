@@ -166,6 +166,7 @@ def test_outputs_that_cannot_be(tmp_path, capture, target):
 # -- signals ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
 def test_an_interrupted_ingest_leaves_nothing(tmp_path, number, code):
     source = build(tmp_path / "s.sqlite")
@@ -242,6 +243,7 @@ def test_options_in_any_company(capture, options, code):
 # -- privacy ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.guard
 def test_nothing_private_reaches_any_output(tmp_path):
     """Environment, user, host, command line and folders are in every real capture."""
     path = tmp_path / "private.sqlite"

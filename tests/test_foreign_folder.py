@@ -112,6 +112,7 @@ def test_no_command_executes_a_module_of_the_folder(installed, folder):
         ran(folder, [*script, "report", "a.sqlite", "-o", "../a.html"], env)
 
 
+@pytest.mark.guard
 def test_the_module_as_a_program_executes_none_either(folder):
     """But for what Python itself loads before it looks for the program: that nobody can prevent but `python -P`."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
@@ -125,6 +126,7 @@ def test_the_module_as_a_program_executes_none_either(folder):
     ran(folder, [sys.executable, "-m", "xsp_post", "batch", ".", "-o", "../out"], env)
 
 
+@pytest.mark.guard
 def test_a_measured_child_of_a_known_model_executes_none(folder, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", f"{os.pathsep}{folder}")  # an empty entry is the current folder
     monkeypatch.setattr(sys, "path", ["", *sys.path, str(folder)])

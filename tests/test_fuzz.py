@@ -23,6 +23,7 @@ def test_damaged_sources_are_read_whole_or_refused(first):
         assert fault(kind, seed, is_whole=seed % 8 == 0) == "", f"scripts/fuzz --one {kind}:{seed}"
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("case", ["fault:1", "fault:88001806", "signal:2"])
 def test_commands_in_trouble_leave_nothing_half_done(case):
     kind, seed = case.split(":")

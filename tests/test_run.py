@@ -483,6 +483,7 @@ def small_plan(tmp_path, **change) -> RunPlan:
     return replace(RunPlan(workload, (2,), repeat_count=1), **change)
 
 
+@pytest.mark.guard
 def test_a_killed_run_resumes(tmp_path):
     plan = small_plan(tmp_path, levels=(RUN_MODEL,), repeat_count=2)
     script = (

@@ -57,6 +57,7 @@ print(json.dumps(found))
 """
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize("kind", ["open", "sealed"])
 def test_a_sealed_process_can_do_nothing_else(tmp_path, kind):
     elsewhere, private = tmp_path / "elsewhere", tmp_path / "private"
@@ -80,6 +81,7 @@ def test_a_sealed_process_can_do_nothing_else(tmp_path, kind):
     assert (private / "allowed").exists()
 
 
+@pytest.mark.guard
 def test_the_command_reads_in_a_sealed_child_and_its_outputs_are_put_in_place(tmp_path):
     """A library that is hostile from the first foreign byte on: what it tries is refused, and the command goes on."""
     ExportBuilder().range("step", 0, 10_000).kernel("k", launch=(10, 11), run=(12, 19)).write(tmp_path / "a.sqlite")
@@ -99,6 +101,7 @@ def test_the_command_reads_in_a_sealed_child_and_its_outputs_are_put_in_place(tm
     assert sorted(os.listdir(tmp_path)) == ["a.html", "a.sqlite", "a.xsp.sqlite"]
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("does", "said"),
     [("os.abort()", "ended (SIGABRT)"), ("os.kill(os.getpid(), 9)", "ended (SIGKILL)"),

@@ -370,6 +370,7 @@ def test_a_limit_of_addresses_below_what_libraries_take_is_one_sentence(tmp_path
     assert f"{mebibytes} MiB of addresses" in done.stderr
 
 
+@pytest.mark.guard
 def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     for k in range(30):  # many, so that it is not done before this process sees the second
         write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=20 + k)

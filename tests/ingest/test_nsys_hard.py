@@ -251,6 +251,7 @@ def test_iterations_in_which_nothing_ran_may_come_last(tmp_path):
     assert totals(builder.write(tmp_path / "a.sqlite")) == (KERNELS, KERNEL_NS, 2)
 
 
+@pytest.mark.guard
 def test_hostile_texts_go_all_the_way(tmp_path):
     texts = [
         "\x00nul\x00", "", "x" * 10_000, "a\tb\nc", "\x1b[31mred", "[red]m[/red]", "</script><script>", "\u202eabc",

@@ -18,6 +18,7 @@ def profile(captures):
     return xsp_post.load(captures / "nsys" / "transformer_2.7b_a100_nvtx.sqlite")
 
 
+@pytest.mark.guard
 def test_no_name_is_left_and_equal_names_stay_equal(profile):
     made = anonymised(profile.results)
     for table in made.tables():

@@ -67,6 +67,7 @@ def test_a_table_wider_than_the_page_shows_that_it_goes_on(open_page, results):
     assert wide and set(wide) == {"12px"}
 
 
+@pytest.mark.guard
 def test_hostile_text_is_shown_and_never_runs(open_page, hostile_results):
     page = open_page(hostile_results)
     page.evaluate("for (const t of Object.values(document.querySelectorAll('[data-table] .unfold'))) t.click()")

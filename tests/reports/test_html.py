@@ -59,6 +59,7 @@ def test_json_never_leaves_its_script_element(value):
     assert json.loads(text) == value
 
 
+@pytest.mark.guard
 def test_hostile_names_are_only_in_the_page_as_text(hostile_results):
     page = render(hostile_results)
     outside = re.sub(r"<script.*?</script>", "", page, flags=re.S)

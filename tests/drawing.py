@@ -1,0 +1,56 @@
+"""What a run of the whole suite takes of tests that cost much: a drawn part, another one with each seed.
+
+A test function is costly where it stands in `costly.txt` (half a second of processor time or more, all cases together)
+or has the mark `sampled`. Of each costly function that has several cases one case is taken at least, of five or more
+two. A function with one case is taken in one of six runs. The mark `guard` says: nothing else holds this promise, and
+who breaks it hurts a user; such a function is always taken whole.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+COSTLY = Path(__file__).with_name("costly.txt")
+LEAST_S = 0.5  # of processor time, its child processes with it, all cases of a function together
+PART = 6  # one of so many is drawn
+WHOLE = 2_000  # collected tests: fewer are no run of the whole suite, and only marked functions are drawn
+
+
+def function_of(test: str) -> str:
+    """The name of a test without its case."""
+    return test.partition("[")[0]
+
+
+def costly() -> list[str]:
+    """The functions that cost much."""
+    return [line.split()[0] for line in COSTLY.read_text().splitlines() if not line.startswith("#")]
+
+
+def left_out(tests: Iterable[str], parts: Mapping[str, int], seed: str) -> set[str]:
+    """The tests that are not drawn. ``parts``: of the functions that are drawn of, one of how many cases."""
+    cases = defaultdict(list)
+    for test in tests:
+        if function_of(test) in parts:
+            cases[function_of(test)].append(test)
+    return {test for function, several in cases.items() for test in _left_out(several, parts[function], seed)}
+
+
+def _left_out(cases: list[str], part: int, seed: str) -> list[str]:
+    number = {case: zlib.crc32(f"{seed}{case}".encode()) for case in cases}
+    if len(cases) == 1:
+        return [case for case in cases if number[case] % part]
+    least = 2 if len(cases) >= 5 else 1
+    return sorted(cases, key=number.__getitem__)[max(least, -(-len(cases) // part)) :]
+
+
+def write_costs(seconds: Iterable[tuple[str, float]]) -> None:
+    """`costly.txt` anew, from the processor time of every test."""
+    total: dict[str, float] = defaultdict(float)
+    for test, cost in seconds:
+        total[function_of(test)] += cost
+    head = "# Functions that cost much, with their seconds of processor time: scripts/test --all --costs writes them.\n"
+    lines = [f"{function} {cost:.1f}\n" for function, cost in sorted(total.items()) if cost >= LEAST_S]
+    COSTLY.write_text(head + "".join(lines))

@@ -1,0 +1,52 @@
+"""What a run of the whole suite leaves out of costly tests."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import drawing
+import pytest
+from conftest import ROOT
+from drawing import function_of, left_out
+
+TESTS = [
+    "a.py::cheap[1]", "a.py::cheap[2]", "a.py::alone", *(f"a.py::pair[{k}]" for k in range(2)),
+    *(f"a.py::five[{k}]" for k in range(5)), *(f"a.py::many[{k}]" for k in range(40)),
+]  # fmt: skip
+PARTS = {"a.py::alone": 6, "a.py::pair": 6, "a.py::five": 6, "a.py::many": 4}
+
+
+def drawn(seed: int) -> list[str]:
+    out = left_out(TESTS, PARTS, str(seed))
+    return [test for test in TESTS if test not in out]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_cheap_tests_stay_and_a_function_with_cases_keeps_one_or_two(seed):
+    taken = Counter(map(function_of, drawn(seed)))
+    taken.pop("a.py::alone", None)
+    assert taken == {"a.py::cheap": 2, "a.py::pair": 1, "a.py::five": 2, "a.py::many": 10}
+    assert drawn(seed) == drawn(seed)
+
+
+def test_every_case_is_drawn_with_some_seed_and_a_function_alone_in_one_of_six():
+    count = Counter(test for seed in range(600) for test in drawn(seed))
+    assert set(count) == set(TESTS)
+    assert 60 < count["a.py::alone"] < 140
+
+
+def test_costs_are_those_of_all_cases(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "COSTLY", tmp_path / "costly.txt")
+    drawing.write_costs([("a.py::f[1 2]", 0.3), ("a.py::g", 0.49), ("a.py::f[[x]]", 0.2), ("b.py::h", 7.0)])
+    assert drawing.costly() == ["a.py::f", "b.py::h"]
+
+
+def test_the_functions_that_cost_much_are_there():
+    """All but a few: who renames one need not measure anew."""
+    lost = [
+        test for test in drawing.costly()
+        for file, name in [test.split("::")]
+        if not (ROOT / file).is_file() or not re.search(rf"^def {name}\(", (ROOT / file).read_text(), re.MULTILINE)
+    ]  # fmt: skip
+    assert len(lost) <= len(drawing.costly()) / 10, lost
