@@ -2,7 +2,7 @@
 
 A test function is costly where it stands in `costly.txt` (half a second of processor time or more, all cases together)
 or has the mark `sampled`. Of each costly function that has several cases one case is taken at least, of five or more
-two. A function with one case is taken in one of six runs. The mark `guard` says: nothing else holds this promise, and
+two. A function with one case is taken in one of eight runs. The mark `guard` says: nothing else holds this promise, and
 who breaks it hurts a user; such a function is always taken whole.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 COSTLY = Path(__file__).with_name("costly.txt")
 LEAST_S = 0.5  # of processor time, its child processes with it, all cases of a function together
-PART = 6  # one of so many is drawn
+PART = 8  # one of so many is drawn
 WHOLE = 2_000  # collected tests: fewer are no run of the whole suite, and only marked functions are drawn
 
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 
 import pytest
-from conftest import ROOT
+from builders import ExportBuilder
 
-EXAMPLE = ROOT / "examples/resnet50_generated.sqlite"
 # What is absent: modules, names in `os`, names in `signal`
 _NO_LINUX = ("pipe2", "sched_getaffinity", "pidfd_open", "memfd_create", "posix_fadvise", "sendfile", "getresuid")
 SYSTEMS = {
@@ -54,6 +53,19 @@ for words in json.loads(sys.argv[1]):
 """
 
 
+@pytest.fixture
+def capture(tmp_path):
+    """Two executions of two layers."""
+    builder = ExportBuilder()
+    for at in (0, 100_000):
+        builder.range("model:forward#0", at, at + 90_000, domain="xsp")
+        for k, layer in enumerate(("fc1:Linear#0", "fc2:Linear#0")):
+            begin = at + 1_000 + 40_000 * k
+            builder.range(layer, begin, begin + 30_000, domain="xsp")
+            builder.kernel("gemm", launch=(begin + 10, begin + 500), run=(begin + 900, begin + 20_000))
+    return builder.write(tmp_path.parent / f"{tmp_path.name}_of_it.sqlite")
+
+
 @pytest.fixture(params=SYSTEMS)
 def commands(request, tmp_path):
     """Runs commands as on that system; what each printed."""
@@ -68,12 +80,12 @@ def commands(request, tmp_path):
     return run
 
 
-def test_a_capture_is_read_kept_shown_and_compared(commands, tmp_path):
+def test_a_capture_is_read_kept_shown_and_compared(commands, capture, tmp_path):
     store = tmp_path / "run.xsp.sqlite"
     _, _, tree, why, table, *_ = commands(
-        ("ingest", EXAMPLE, "-o", store, "--report", tmp_path / "page.html"),
-        ("ingest", EXAMPLE, "-o", store, "--force"),
-        ("tree", EXAMPLE),
+        ("ingest", capture, "-o", store, "--report", tmp_path / "page.html"),
+        ("ingest", capture, "-o", store, "--force"),
+        ("tree", capture),
         ("why", store),
         ("table", "A10", store, "--json"),
         ("compare", store, store),
@@ -85,6 +97,6 @@ def test_a_capture_is_read_kept_shown_and_compared(commands, tmp_path):
 
 # of Windows this cannot be shown here: how Python itself starts processes there cannot be put on
 @pytest.mark.parametrize("commands", ["darwin"], indirect=True)
-def test_a_folder_of_captures_is_read(commands, tmp_path):
-    commands(("batch", EXAMPLE, "-o", tmp_path / "fleet", "--workers", "1", "--no-report"))
+def test_a_folder_of_captures_is_read(commands, capture, tmp_path):
+    commands(("batch", capture, "-o", tmp_path / "fleet", "--workers", "1", "--no-report"))
     assert (tmp_path / "fleet" / "fleet.xsp.sqlite").is_file()
