@@ -1,9 +1,9 @@
 """What a run of the whole suite takes of tests that cost much: a drawn part, another one with each seed.
 
 A test function is costly where it stands in `costly.txt` (half a second of processor time or more, all cases together)
-or has the mark `sampled`. Of each costly function that has several cases one case is taken at least, of five or more
-two. A function with one case is taken in one of eight runs. The mark `guard` says: nothing else holds this promise, and
-who breaks it hurts a user; such a function is always taken whole.
+or has the mark `sampled`. Of its cases an eighth is taken, of five or more two at least; one that has one case is taken
+in one of eight runs. The mark `guard` says: nothing else holds this promise, and who breaks it hurts a user; such a
+function is always taken whole.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 COSTLY = Path(__file__).with_name("costly.txt")
 LEAST_S = 0.5  # of processor time, its child processes with it, all cases of a function together
 PART = 8  # one of so many is drawn
+MANY = 5  # cases of a function, of which two are taken at least
 WHOLE = 2_000  # collected tests: fewer are no run of the whole suite, and only marked functions are drawn
 
 
@@ -40,10 +41,9 @@ def left_out(tests: Iterable[str], parts: Mapping[str, int], seed: str) -> set[s
 
 def _left_out(cases: list[str], part: int, seed: str) -> list[str]:
     number = {case: zlib.crc32(f"{seed}{case}".encode()) for case in cases}
-    if len(cases) == 1:
+    if len(cases) < MANY:
         return [case for case in cases if number[case] % part]
-    least = 2 if len(cases) >= 5 else 1
-    return sorted(cases, key=number.__getitem__)[max(least, -(-len(cases) // part)) :]
+    return sorted(cases, key=number.__getitem__)[max(2, -(-len(cases) // part)) :]
 
 
 def write_costs(seconds: Iterable[tuple[str, float]]) -> None:

@@ -32,12 +32,11 @@ EVENTS = """{"schemaVersion": 1, "traceEvents": [
 {"ph":"X","cat":"kernel","name":"k","ts":3.5,"dur":2,"pid":0,"tid":7,"args":{"device":0,"correlation":1}}]}"""
 
 
-@pytest.fixture(scope="module", params=["environment", "user", "editable", "editable finder"])
-def installed(request, tmp_path_factory) -> tuple[list[str], dict[str, str]]:
-    """(the console script, the variables of its user) of an installation of each kind."""
-    place = tmp_path_factory.mktemp("installed")
+def installed(kind: str, place: Path) -> tuple[list[str], dict[str, str]]:
+    """(the console script, the variables of its user) of an installation of this kind."""
+    place.mkdir()
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    if request.param == "user":
+    if kind == "user":
         python = Path(sys._base_executable)
         env["PYTHONUSERBASE"] = str(place)
         packages = Path(sysconfig.get_path("purelib", "posix_user", {"userbase": str(place)}))
@@ -47,9 +46,9 @@ def installed(request, tmp_path_factory) -> tuple[list[str], dict[str, str]]:
         packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
     packages.mkdir(parents=True, exist_ok=True)
     paths = [str(DEPENDENCIES)]
-    if request.param == "editable":
+    if kind == "editable":
         paths.append(str(PACKAGE.parent))
-    elif request.param == "editable finder":
+    elif kind == "editable finder":
         (packages / "xsp_post_finder.py").write_text(FINDER.format(start=str(PACKAGE / "__init__.py")))
         paths.append("import xsp_post_finder")
     else:
@@ -100,16 +99,27 @@ def ran(folder: Path, command: list[str], env: dict[str, str]) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def test_no_command_executes_a_module_of_the_folder(installed, folder):
-    script, env = installed
-    is_first = "installed0" in script[0]
-    for source in sorted(path.name for path in folder.iterdir() if path.suffix != ".py"):
-        for words in (["tree"], ["ingest", "-o", f"../{source}.xsp.sqlite"], ["why"])[: 3 if is_first else 1]:
+@pytest.mark.guard
+def test_no_command_executes_a_module_of_the_folder(folder, tmp_path):
+    script, env = installed("environment", tmp_path / "installed")
+    for source in sources(folder):
+        for words in (["tree"], ["ingest", "-o", f"../{source}.xsp.sqlite"], ["why"]):
             if (words[0], source) != ("why", "c.ncu-rep"):  # counters have no timeline
                 ran(folder, [*script, *words, source], env)
     ran(folder, [*script, "batch", ".", "-o", "../out", "--workers", "2"], env)
-    if is_first:
-        ran(folder, [*script, "report", "a.sqlite", "-o", "../a.html"], env)
+    ran(folder, [*script, "report", "a.sqlite", "-o", "../a.html"], env)
+
+
+@pytest.mark.parametrize("kind", ["user", "editable", "editable finder"])
+def test_however_it_was_installed_none_is_executed(kind, folder, tmp_path):
+    script, env = installed(kind, tmp_path / "installed")
+    for source in sources(folder):
+        ran(folder, [*script, "tree", source], env)
+    ran(folder, [*script, "batch", ".", "-o", "../out", "--workers", "2"], env)
+
+
+def sources(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.suffix != ".py")
 
 
 @pytest.mark.guard

@@ -23,17 +23,16 @@ def drawn(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cheap_tests_stay_and_a_function_with_cases_keeps_one_or_two(seed):
+def test_cheap_tests_stay_and_a_function_with_many_cases_keeps_two_at_least(seed):
     taken = Counter(map(function_of, drawn(seed)))
-    taken.pop("a.py::alone", None)
-    assert taken == {"a.py::cheap": 2, "a.py::pair": 1, "a.py::five": 2, "a.py::many": 10}
+    assert [taken[f"a.py::{name}"] for name in ("cheap", "five", "many")] == [2, 2, 10]
     assert drawn(seed) == drawn(seed)
 
 
-def test_every_case_is_drawn_with_some_seed_and_a_function_alone_in_some_runs():
+def test_every_case_is_drawn_with_some_seed_and_few_cases_in_a_sixth_of_the_runs():
     count = Counter(test for seed in range(600) for test in drawn(seed))
     assert set(count) == set(TESTS)
-    assert 60 < count["a.py::alone"] < 140
+    assert all(60 < count[test] < 140 for test in ("a.py::alone", "a.py::pair[0]", "a.py::pair[1]"))
 
 
 def test_costs_are_those_of_all_cases(tmp_path, monkeypatch):

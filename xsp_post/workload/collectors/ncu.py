@@ -18,20 +18,7 @@ from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
 from xsp_post.names.range_text import DOMAIN, MODEL
-from xsp_post.workload.collectors.base import (
-    STDERR,
-    STDOUT,
-    Availability,
-    Ended,
-    ToolCollector,
-    begin,
-    child_command,
-    conclude,
-    fail,
-    is_left,
-    last_lines,
-    run_child,
-)
+from xsp_post.workload.collectors import base
 from xsp_post.workload.collectors.in_process import GPU_KERNELS
 
 CLOCK_CONTROL, CACHE_CONTROL, REPLAY_MODE = "none", "all", "kernel"
@@ -51,7 +38,7 @@ _NO_PERMISSION = "ERR_NVGPUCTRPERM"
 _NO_KERNELS = "No kernels were profiled"
 
 
-class NcuCollector(ToolCollector):
+class NcuCollector(base.ToolCollector):
     """``ncu`` around the child."""
 
     name, gives, remedy, missing = "ncu", _GIVES, _REMEDY, "ncu-missing"
@@ -59,7 +46,7 @@ class NcuCollector(ToolCollector):
     def tool(self) -> Tool | None:
         return tools.find_ncu()
 
-    def check(self) -> Availability:
+    def check(self) -> base.Availability:
         found = super().check()
         limited = "; the driver lets only administrators read counters" if is_restricted() else ""
         return replace(found, found=f"{found.found}{limited * found.is_available}")
@@ -75,7 +62,7 @@ class NcuCollector(ToolCollector):
         """One capture of the metric set that the plan names."""
         tool = self.required()
         flags = profile_flags(tool, plan.metric_set)
-        capture = begin(
+        capture = base.begin(
             plan, self.name, profiler="ncu", kernel_meaning=GPU_KERNELS, is_serialized=True, tool_version=tool.version,
             tool_flags=flags, clock_control=CLOCK_CONTROL, cache_control=CACHE_CONTROL, replay_mode=REPLAY_MODE,
             counted_iteration_count=1,
@@ -86,7 +73,7 @@ class NcuCollector(ToolCollector):
             ended = _profile(tool, _without_filter(flags), plan)
         if not ended.is_timed_out:
             _require_report(capture, ended, plan.directory / report_name(plan.metric_set))
-        return conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
+        return base.conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
 
 
 def is_restricted() -> bool | None:
@@ -144,11 +131,11 @@ def metric_flags(listed: set[str], metric_set: str) -> list[str]:
     return ["--metrics", ",".join([*common, *chosen, *(_ALWAYS if metric_set == OCCUPANCY else ())])]
 
 
-def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> Ended:
+def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> base.Ended:
     """Run the child once under ncu: all warm-ups, then one measured iteration."""
     one = replace(plan, workload=replace(plan.workload, iteration_count=1))
     target = plan.directory / report_name(plan.metric_set)
-    return run_child([str(tool.path), *flags, "-f", "-o", str(target), *child_command(one, "cuda")], plan)
+    return base.run_child([str(tool.path), *flags, "-f", "-o", str(target), *base.child_command(one, "cuda")], plan)
 
 
 def _without_filter(flags: Sequence[str]) -> list[str]:
@@ -158,7 +145,7 @@ def _without_filter(flags: Sequence[str]) -> list[str]:
 
 def _said(folder: Path, words: str) -> bool:
     """Whether ncu's messages, which go to the child's own streams, hold some words."""
-    for name in (STDOUT, STDERR):
+    for name in (base.STDOUT, base.STDERR):
         try:
             if words in (folder / name).read_text(encoding="utf-8", errors="replace"):
                 return True
@@ -167,17 +154,17 @@ def _said(folder: Path, words: str) -> bool:
     return False
 
 
-def _require_report(capture: Capture, ended: Ended, report: Path) -> None:
+def _require_report(capture: Capture, ended: base.Ended, report: Path) -> None:
     """ToolError, the capture saved as failed, unless ncu left a report."""
     folder = capture.directory
     if _said(folder, _NO_PERMISSION):
         message = f"The driver refused GPU counters for the capture {capture.name} (ERR_NVGPUCTRPERM)."
-        raise fail(capture, message, "ncu-permission")
-    if is_left(capture, report, ended.returncode):
+        raise base.fail(capture, message, "ncu-permission")
+    if base.is_left(capture, report, ended.returncode):
         return
     if _said(folder, _NO_KERNELS):
-        message = f"ncu profiled no kernel in the capture {capture.name}.{last_lines(folder)}"
-        raise fail(capture, message, "ncu-no-kernels")
+        message = f"ncu profiled no kernel in the capture {capture.name}.{base.last_lines(folder)}"
+        raise base.fail(capture, message, "ncu-no-kernels")
     if (folder / "facts.json").is_file():
         message = f"ncu wrote no report for the capture {capture.name} (it ended with {ended.returncode})."
-        raise fail(capture, f"{message}{last_lines(folder)}", "ncu-no-report")
+        raise base.fail(capture, f"{message}{base.last_lines(folder)}", "ncu-no-report")
