@@ -53,12 +53,23 @@ SGLANG = "step[MIXED bs=66 c=2 g=64 c_sq=2048 c_sk=2050 c_sqsq=2097152 c_sqsk=20
         ("[Executor] _forward_step 12: 3 ctx reqs, 5120 ctx tokens, 0 gen reqs", "prefill", [3, 5120, *[None] * 5]),
         ("executeStep: 2 ctx reqs, 8 gen reqs", "mixed", [10, *[None] * 6]),
         ("decode{id=7 size=12}", "decode", [12, 12, *[None] * 5]),
+        ("prefill_b4", "prefill", [4, *[None] * 6]),
+        ("Decode step 7 batch_size=4, num_tokens: 12", "verify", [4, 12, *[None] * 5]),
+        ("prefill_bs8_input_length512", "prefill", [8, *[None] * 6]),
+        ("prefill request_ids=r1,r2 tokens=96", "prefill", [None, 96, *[None] * 5]),
     ],
 )  # fmt: skip
 def test_what_a_step_text_says(text, kind, known):
     parsed = parse_names(array(text))
     assert (parsed["role"][0], parsed["phase"][0]) == ("iteration", kind)
     assert sizes(text) == known
+
+
+@pytest.mark.parametrize(
+    "text", ["decode_layer_3", "prefill_video_layer_3", "decode_block_2_b4", "decode 12", "prefill_beam4"]
+)
+def test_a_word_for_a_kind_is_no_step_without_a_size(text):
+    assert parse_names(array(text))["dialect"][0] != "step"
 
 
 def test_every_dialect_reads_its_own_example():

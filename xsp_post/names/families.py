@@ -6,7 +6,7 @@ names with the family that is right.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
@@ -73,10 +73,22 @@ def families(names: Iterable[str], *, broad: bool = False) -> np.ndarray:
 
 def is_of_family(names: pd.Series, family: str) -> np.ndarray:
     """Which names are of one family; bool, shape (n,). Of a categorical column only the texts in use are looked at."""
+    return _of_each(names, lambda texts: families(texts) == family)
+
+
+def joins_ranks(names: pd.Series) -> np.ndarray:
+    """Which kernels exchange data with other ranks, so that they last until these have come: communication, and what
+    sends tokens to the ranks of their experts (the first rule of dispatch); bool, shape (n,)."""
+    families_of = [rule.family for rule in rules()]
+    sends = families_of.index("dispatch")
+    joining = [k for k, family in enumerate(families_of) if family == "communication" or k == sends]
+    return _of_each(names, lambda texts: np.isin(rule_index(texts), joining))
+
+
+def _of_each(names: pd.Series, which: Callable[[Iterable[str]], np.ndarray]) -> np.ndarray:
     if not isinstance(names.dtype, pd.CategoricalDtype):
-        return families(names.astype(object)) == family
-    found = families(names.cat.categories) == family
-    return np.append(found, False)[names.cat.codes.to_numpy()]
+        return which(names.astype(object))
+    return np.append(which(names.cat.categories), False)[names.cat.codes.to_numpy()]
 
 
 def matches(names: Iterable[str], pattern: str) -> np.ndarray:

@@ -14,7 +14,7 @@ from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.repeats import numbered
 from xsp_post.model.results import empty_table, typed
 from xsp_post.model.schemas import column_names
-from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.names.families import joins_ranks, normalise_kernel_name
 from xsp_post.names.groups import axis_of_group
 
 # nccl-tests/doc/PERFORMANCE.md: bus bandwidth = bytes / time × factor, n ranks. Bytes: the larger of both sides.
@@ -56,7 +56,7 @@ def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = Non
     ``messages``: message_bytes, group_size and peer_rank (NaN unknown), group_name and said_kind ('' unknown) per row
     of ``kernels``. What it does is what the program says: NCCL has one kernel for transfers and all-to-all.
     """
-    chosen = np.flatnonzero(is_of_family(kernels["name"], "communication"))
+    chosen = np.flatnonzero(joins_ranks(kernels["name"]))
     if not len(chosen):
         return empty_table("collectives")
     rows = kernels.iloc[chosen]

@@ -10,12 +10,11 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case
 from xsp_post.reports.pick import deepest_capture, of_capture
+from xsp_post.tables.analyses.steps import EXTRA, TERMS, extra_kernels
 
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500
 _MOST_LINES = 4
-_TERMS = {"fixed_ns": "", "per_token_ns": "token_count", "per_key_ns": "key_count", "per_pair_ns": "query_key_count",
-          "per_request_ns": "batch_size"}  # fmt: skip
 _KEYS = ["process_id", "kind"]
 
 
@@ -43,11 +42,13 @@ def _serving_steps(results: Results) -> pd.DataFrame:
     steps = steps.assign(latency_ns=without_overlap(steps.assign(process_id=steps["process_id"].fillna(-1))))
     steps = steps[~steps["is_warmup"].astype(bool)].sort_values("start_ns", kind="stable", ignore_index=True)
     costs = _mine(results, "step_costs")
-    costs = costs[costs["family"].astype(str).eq("step")][[*_KEYS, *_TERMS]]
+    costs = costs[costs["family"].astype(str).eq("step")][[*_KEYS, *TERMS.values()]]
     steps = steps.assign(order=range(len(steps))).merge(costs, on=_KEYS, how="left", validate="m:1")
-    sizes = {term: steps[column].where(steps[column] >= 0, 0) if column else 1 for term, column in _TERMS.items()}
+    count = steps.groupby(_KEYS, dropna=False)["kernel_count"]
+    steps[EXTRA] = count.transform(lambda one: extra_kernels(one.to_numpy()))
+    sizes = {term: steps[column].where(steps[column] >= 0, 0) if column else 1 for column, term in TERMS.items()}
     expected = pd.DataFrame({term: steps[term].fillna(0) * size for term, size in sizes.items()}).sum(axis=1)
-    known = steps[list(_TERMS)].notna().any(axis=1)
+    known = steps[list(TERMS.values())].notna().any(axis=1)
     steps = steps.assign(expected_ns=expected.where(known), shown_ns=steps["latency_ns"])
     if len(steps):
         steps["shown_ns"] = steps["latency_ns"].clip(upper=2 * float(steps["latency_ns"].quantile(0.99)))

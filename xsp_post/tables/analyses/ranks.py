@@ -18,7 +18,7 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
-from xsp_post.names.families import is_of_family
+from xsp_post.names.families import joins_ranks
 from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
@@ -27,7 +27,7 @@ from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
 TABLES_OF_RANKS = ("ranks", "rank_groups", "rank_chain", "rank_steps")
-COMMUNICATION, PIPELINE = "communication", "pipeline"
+PIPELINE = "pipeline"
 STRAGGLER_EXCESS_RATIO = 0.05  # more compute than the others, where no collective was matched
 _LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of the ranks is late by chance
 _PARTS, _LEAST_STEPS = 12, 4  # parts of the recording: of some steps each, where so many are known
@@ -91,9 +91,7 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         kernels = kernels.assign(**sizes)
     copies = frame_or_empty(results, "memory_operations", [*_PLACE, "kind", "direction"])
     copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
-    kernels = kernels.assign(is_communication=is_of_family(kernels["name"], COMMUNICATION)).sort_values(
-        "start_ns", kind="stable"
-    )
+    kernels = kernels.assign(is_communication=joins_ranks(kernels["name"])).sort_values("start_ns", kind="stable")
     idle = frame_or_empty(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
     idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "between", "outside"])]
     devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index", "rank"])
@@ -162,7 +160,7 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
     if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
         return nothing  # one device: nothing to compare, and no pass over its kernels
     kernels = frame_or_empty(results, "kernels", ["capture_id", "name"])
-    talks = is_of_family(kernels["name"][kernels["capture_id"].isin(chosen)], COMMUNICATION).any()
+    talks = joins_ranks(kernels["name"][kernels["capture_id"].isin(chosen)]).any()
     if not talks and not (devices.loc[devices["capture_id"].isin(chosen), "rank"] >= 0).all():
         return nothing
     tables = rank_tables([rank_contribution(results, str(names.get(one, "")), capture_id=one) for one in chosen])

@@ -16,7 +16,7 @@ from xsp_post.arrays.cost_model import FEWEST_STEPS, CostModel, scatter_of, sigm
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.names.families import FAMILIES, families, matches
+from xsp_post.names.families import FAMILIES, families, joins_ranks, matches
 from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
 from xsp_post.tables.analyses.steps import HOST, Kind
 
@@ -175,10 +175,10 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
         waits["name"] = waits["name"].where(within == "", cause + "\n" + within)
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
-    names = kernels["name"].unique()
+    names = pd.Index(kernels["name"].unique())
     family = pd.Series([FAMILIES.index(one) for one in families(names.tolist())], names)
     waiting, work = _more_of(waits, rows, None), _more_of(kernels, rows, family)
-    is_communication = family == FAMILIES.index("communication")
+    is_communication = pd.Series(joins_ranks(names.to_series()), names)
     found = []
     for number, lost in enumerate(rows["lost_ns"].tolist()):  # at most `_MOST`
         ways = [_wait(waiting.get(number)), *_work(work.get(number), is_communication)]

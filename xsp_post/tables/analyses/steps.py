@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import FOLLOWS, NO_EFFECT, CostModel, drift_of, fit_cost
+from xsp_post.arrays.cost_model import CONSTANT, FEWEST_STEPS, FOLLOWS, NO_EFFECT, CostModel, drift_of, fit_cost
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
@@ -26,14 +26,15 @@ from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 WHOLE, HOST = "step", "host"  # what stands for the family of the whole step, and for what its kernels do not take
 # Size of a step → column of its term in step_costs.
 TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns",
-         "batch_size": "per_request_ns"}  # fmt: skip
+         "extra_kernel_count": "per_kernel_ns", "batch_size": "per_request_ns"}  # fmt: skip
 SIZES = tuple(name for name in TERMS if name)
-REQUESTS = SIZES[-1]  # logits, samples: one a request, whatever its tokens; most recordings do not show that
+# Logits, samples: one a request, whatever its tokens; most recordings do not show that. Adapters: in some steps only.
+REQUESTS, EXTRA = SIZES[-1], SIZES[-2]
 _USUAL = "1x1024,1x8192,1x32768,16x1024,16x8192,16x32768,64x1024,64x8192,64x32768"  # requests x context
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
 _COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
-            "period_ns", "host_gap_ns", *SIZES, "longest_key_count", "graph_bucket_count",
-            "is_warmup")  # fmt: skip
+            "period_ns", "host_gap_ns", *(name for name in SIZES if name != EXTRA), "longest_key_count",
+            "graph_bucket_count", "kernel_count", "is_warmup")  # fmt: skip
 
 
 @dataclass
@@ -54,7 +55,8 @@ class Kind:
     @cached_property
     def sizes(self) -> dict[str, np.ndarray]:
         """Sizes of the steps, −1 unknown. A replayed graph computes as many requests as it was made for."""
-        sizes = {name: self.rows[name].fillna(-1).to_numpy(np.int64) for name in SIZES}
+        rows = self.rows.assign(**{EXTRA: extra_kernels(self.rows["kernel_count"].to_numpy(np.int64))})
+        sizes = {name: rows[name].fillna(-1).to_numpy(np.int64) for name in SIZES}
         requests, bucket = sizes[REQUESTS], self.rows["graph_bucket_count"].fillna(-1).to_numpy(np.int64)
         is_padded = (requests > 0) & (bucket >= requests)
         padded = {"token_count": sizes["token_count"] * bucket // np.maximum(requests, 1), REQUESTS: bucket}
@@ -63,7 +65,7 @@ class Kind:
     @property
     def has_sizes(self) -> bool:
         """Whether more is known than the number of requests, which does not say how much each of them asks for."""
-        return any(bool((values > 0).any()) for name, values in self.sizes.items() if name != REQUESTS)
+        return any(bool((values > 0).any()) for name, values in self.sizes.items() if name not in (REQUESTS, EXTRA))
 
     @cached_property
     def model(self) -> CostModel:
@@ -99,6 +101,16 @@ class Kind:
     @cached_property
     def host_model(self) -> CostModel:
         return self.fit(self.host_ns)
+
+
+def extra_kernels(kernel_count: np.ndarray) -> np.ndarray:
+    """How many kernels each step of a kind has beyond the fewest that many of them have. A number that few steps have
+    counts as the next lower one of many: what one step alone has is no size of it."""
+    different, times = np.unique(kernel_count, return_counts=True)
+    usual = different[times >= FEWEST_STEPS]
+    if not len(usual):
+        return np.zeros(len(kernel_count), np.int64)
+    return usual[(np.searchsorted(usual, kernel_count, side="right") - 1).clip(0)] - usual[0]
 
 
 def kinds_of_steps(results: Results) -> list[Kind]:
@@ -213,7 +225,11 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             "held_back_count": model.held_back_count,
             **{column: model.terms.get(size, np.nan) for size, column in TERMS.items()},
             **{column.replace("_ns", "_error_ns"): model.errors.get(size, np.nan) for size, column in TERMS.items()},
-            "left_out": "; ".join(f"{TERMS[size].removesuffix('_ns')}: {why}" for size, why in model.missing.items()),
+            "left_out": "; ".join(
+                f"{TERMS[size].removesuffix('_ns')}: {why}"
+                for size, why in model.missing.items()
+                if (size, why) != (EXTRA, CONSTANT)
+            ),
             "error_ratio": model.error_ratio,
             "p90_error_ratio": model.p90_error_ratio,
             **{f"min_{size}": model.low.get(size, np.nan) for size in SIZES},
@@ -229,7 +245,7 @@ def _asked(kind: Kind, model: CostModel, requests: float, context: float) -> tup
     usual = _median(kind.rows["token_count"]) / max(_median(kind.rows["batch_size"]), 1)
     tokens = requests * (context if kind.labels["kind"] == PREFILL else usual)
     sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context,
-             REQUESTS: requests}  # fmt: skip
+             EXTRA: float(np.median(kind.sizes[EXTRA])), REQUESTS: requests}  # fmt: skip
     known = (NO_EFFECT, FOLLOWS) if kind.labels["kind"] == PREFILL else (NO_EFFECT,)
     if model.missing.get("key_count", NO_EFFECT) not in known or not np.isfinite(tokens):
         return np.nan, False
