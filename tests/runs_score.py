@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from generators import cluster_jobs, mesh_jobs
+from generators import cluster_jobs, mesh_jobs, rank_files
 from generators.engine_runs import SHORT, Run, run
 from generators.job_runs import WORDS, job
 from generators.machine import write
@@ -79,6 +79,14 @@ def job_faults(seed: int, folder: Path) -> list[str]:
     found = [(int(one["rank"]), str(one["late_cause"])) for _, one in late.iterrows()]
     true = [(made.late_rank, WORDS[made.cause])] if made.cause else []
     return [] if found == true else [f"{found}, true {true} ({made.cause or 'none is late'})"]
+
+
+def rank_files_faults(seed: int, folder: Path) -> list[str]:
+    """The late rank and its cause, of a file a rank whose clocks differ."""
+    made = rank_files.rank_files(seed)
+    ranks = xsp_post.load(*rank_files.write(made, folder, seed)).results.frame("ranks").set_index("rank")
+    found = ranks.loc[ranks["is_straggler"].astype(bool), "late_cause"].astype(str).to_dict()
+    return [] if found == made.late else [f"{found}, true {made.late} ({made.cause})"]
 
 
 def mesh_job_faults(seed: int, folder: Path) -> list[str]:

@@ -71,6 +71,27 @@ def test_a_drift_is_no_step_and_stairs_are_no_drift():
     assert [(one.kind, one.first) for one in found(stairs)] == [(STEP, 17), (STEP, 34)]
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_layer_that_is_slower_for_some_captures_shows_where_it_begins_and_where_it_ends(seed):
+    made = history(seed, 50)
+    made.values[18:25, 4] *= 1.4
+    assert [(one.kind, one.first) for one in found(made)] == [(STEP, 18), (STEP, 25)]
+
+
+def test_a_little_more_for_some_captures_is_noise():
+    for seed in range(4):
+        made = history(seed, 50)
+        made.values[18:25, 4] *= 1.012  # one standard deviation of a capture
+        assert not found(made)
+
+
+@pytest.mark.parametrize(("captures", "last", "count"), [(50, 2, 0), (50, 3, 1), (12, 2, 1)])
+def test_of_many_captures_two_at_an_end_are_outliers(captures, last, count):
+    made = history(1, captures)
+    made.values[-last:, 4] *= 1.5
+    assert len(found(made)) == count
+
+
 def test_two_layers_that_change_at_two_captures_are_two_changes():
     values = history(3).values
     values[10:, 2] *= 1.3

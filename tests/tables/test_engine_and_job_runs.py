@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from generators.engine_runs import run
-from runs_score import cluster_job_faults, engine_faults, job_faults, mesh_job_faults, server_faults
+from runs_score import cluster_job_faults, engine_faults, job_faults, mesh_job_faults, rank_files_faults, server_faults
 
 
 @pytest.mark.parametrize("seed", [1, 5, 7, 10, 18, 23])
@@ -25,6 +25,10 @@ def test_half_of_the_steps_of_a_size_may_be_slow(tmp_path):
 @pytest.mark.parametrize("seed", [0, 2, 3, 6])
 def test_late_rank_and_its_cause(seed, tmp_path):
     assert job_faults(seed, tmp_path) == []
+
+
+def test_late_input_of_a_rank_whose_clock_is_its_own(tmp_path):
+    assert rank_files_faults(1, tmp_path) == []
 
 
 # all-to-all, two are late; a pipeline of 4 stages; persistent kernels and larger inputs; nobody late; late by turns

@@ -21,7 +21,6 @@ STEP, DRIFT = "step", "drift"
 LEAST_SIDE = 2  # captures on each side of a step: one alone may be an outlier
 _CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not reach: of values, of normal scores
 _LEAST_SIDE_OF_MANY = 3  # where there are so many captures that two outliers meet at an end by chance
-_LEAST_NOISES = 2.0  # size of a change, in standard deviations of a capture: load that lasts shifts captures by less
 LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
 _SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
@@ -103,6 +102,11 @@ def _search(
         shown &= np.ptp(_changed(whole[part], seen), axis=0) >= least
         if shown.any() or len(whole) < LEAST_SHUFFLED:
             break
+    if not shown.any():  # what goes and comes back hides its two steps from each other
+        begins, strength = _clear_stay(whole[part], floor, least, side)
+        shown, values = strength > 0, whole[part]
+        seen = replace(seen, place=begins, step=strength, line=strength * 0)
+        may_drift = False
     if not shown.any():
         return []
     strongest = int(np.where(shown, seen.best, 0).argmax())
@@ -110,8 +114,11 @@ def _search(
     if may_drift and _is_line(values[:, strongest], floor[strongest]):
         lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
         rest[part, lines] -= _line(values[:, lines])
+        later = _search(rest, part, floor, least, shares, depth + 1)
+        same = [one for one in later if (one.kind, one.first, one.end) == (DRIFT, offset, part.stop)]
+        lines += [j for one in same for j in one.members]  # which steps described as well at first
         drift = Change(DRIFT, offset, offset, offset, part.stop, tuple(lines))
-        return [drift, *_search(rest, part, floor, least, shares, depth + 1)]
+        return [drift, *(one for one in later if one not in same)]
     place = int(seen.place[strongest])
     low, high = possible_places(values[:, strongest], floor[strongest], place)
     own = [possible_places(values[:, j], floor[j], int(seen.place[j])) for j in range(values.shape[1])]
@@ -123,6 +130,34 @@ def _search(
     for one in sides:  # all at one level
         rest[one] += np.median(whole[part], axis=0) - np.median(whole[one], axis=0)
     return [step, *(found for one in sides for found in _search(rest, one, floor, least, shares, depth + 1))]
+
+
+def _clear_stay(values: FloatArray, floor: FloatArray, least: FloatArray, side: int) -> tuple[IntArray, FloatArray]:
+    """Where each measure goes to another level from which it comes back, and the t of that level, 0 where it is not
+    clear: there are half as many such levels as captures for each place of a step, which chance has more of."""
+    count = len(values)
+    best, begins, width = np.zeros(values.shape[1]), *np.full((2, values.shape[1]), side, float)
+    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values - values.mean(axis=0), axis=0)])
+    for long in range(side, count - 2 * side + 1):
+        inside = sums[side + long : count - side + 1] - sums[side : count - side - long + 1]
+        explained = inside**2 * count / (long * (count - long))
+        place = explained.argmax(axis=0)
+        most = np.take_along_axis(explained, place[None], axis=0)[0]
+        best, begins, width = (
+            np.where(most > best, *one) for one in ((most, best), (place + side, begins), (long, width))
+        )
+    at = np.arange(count)[:, None]
+    stays = (at >= begins) & (at < begins + width)
+    rest = values - _step(values, stays)
+    noise = np.sqrt((rest**2).sum(axis=0) / max(count - 3, 1) + floor**2)
+    wander = _wander(rest, floor)
+    score = np.sqrt(best * (1 - wander) / (1 + wander)) / noise
+    size = np.ptp(_step(values, stays), axis=0)
+    away = np.where(stays, np.abs(values - np.median(values, axis=0)), np.nan)
+    # not two outliers side by side: three quarters of its captures are nearer to the new level
+    lasts = np.nanquantile(away, 0.25, axis=0, method="lower") > size / 2
+    clear = np.hypot(_CLEAR, np.sqrt(2 * np.log(count / 2)))
+    return begins.astype(np.int64), np.where((score > clear) & (size >= least) & lasts, score, 0.0)
 
 
 def _least_side(count: int) -> int:
@@ -172,8 +207,7 @@ def _scores(
     scores = []
     for part, change in ((explained, np.abs(size)), (slope**2 * power, np.abs(slope) * (count - 1))):
         noise = np.sqrt(np.maximum(total - part, 0) / (count - 2) + floor**2)
-        enough = np.maximum(least, _LEAST_NOISES * noise / np.sqrt(1 - wander**2))
-        scores.append(np.where(change >= enough, np.sqrt(part) / noise, 0.0))
+        scores.append(np.where(change >= least, np.sqrt(part) / noise, 0.0))
     return _Scores(place + side, scores[0], scores[1])
 
 
