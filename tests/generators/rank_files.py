@@ -57,8 +57,8 @@ def rank_files(seed: int, cause: str = "", size: int = 0, name: str = "train") -
             open_rows[rank] = row
             with h.range("DataLoader.__next__"):
                 h.host(60 + (share * step_us if is_late and cause == "input" else 0))
-            more = 20 if is_late and cause == "slow copies" else 1
-            h.copy(int(4e6 if more == 1 else share * step_us * 6_000), "HtoD")
+            more = share * step_us * 6_000 if is_late and cause == "slow copies" else 0
+            h.copy(int(4e6 + more), "HtoD")
             if is_late and cause.startswith("host"):
                 h.sync()
                 h.host(share * step_us * (3 if cause == "host, sometimes" else 1))
