@@ -378,7 +378,6 @@ class _Run:
 
 
 def _collect(plans: Sequence[CapturePlan]) -> list[Capture]:
-    """The captures of one process."""
     if len(plans) == 1:
         return [collectors.get(plans[0].collector).collect(plans[0])]
     return collect_together([(cast(InProcess, collectors.get(plan.collector)), plan) for plan in plans])

@@ -15,7 +15,7 @@ from properties import examples
 from xsp_post.base.errors import CaptureError
 from xsp_post.counters.quantities import quantities
 from xsp_post.ingest.clock_offset import estimate
-from xsp_post.ingest.jaeger import read_jaeger_with_counters
+from xsp_post.ingest.jaeger import read_source
 from xsp_post.ingest.recognition import sniff_jaeger, sniff_kineto
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 
@@ -24,11 +24,11 @@ REFERENCE = "mlmodelscope_mxnet_alexnet_expected_attribution.csv"
 
 
 def trace_of(path: Path) -> Trace:
-    return read_jaeger_with_counters(path)[0]
+    return read_source(path)[0]
 
 
 def counters_of(path: Path):
-    return read_jaeger_with_counters(path)[1]
+    return read_source(path)[1]
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,6 @@ class CostModel:
 
     @property
     def errors(self) -> dict[str, float]:
-        """Standard error of each term."""
         return dict(zip(self.terms, np.sqrt(np.maximum(np.diag(self.covariance), 0)).tolist()))
 
     def error_of(self, sizes: dict[str, np.ndarray]) -> np.ndarray:

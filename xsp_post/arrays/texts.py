@@ -50,7 +50,6 @@ Strings: TypeAlias = "np.ndarray | Texts"
 
 
 def with_more(strings: Strings, more: Iterable[str]) -> Strings:
-    """The texts, followed by more."""
     added = list(more)
     if not isinstance(strings, Texts):
         return np.concatenate([strings, np.array(added, object)])

@@ -50,6 +50,5 @@ def worst_first(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def from_frame(frame: pd.DataFrame) -> list[Finding]:
-    """The findings that are the rows of the table."""
     columns = [str(c) for c in frame if c not in ("title", "cause")]
     return [Finding(**dict(zip(columns, row))) for row in zip(*(frame[c].tolist() for c in columns))]

@@ -52,7 +52,6 @@ def _of_kind(base: Kind, other: Kind, spread: float) -> list[dict[str, object]]:
 
 
 def _models(kind: Kind) -> dict[str, CostModel]:
-    """The cost model of each role."""
     times = {role: kind.family_ns[:, [ROLES[one] == role for one in FAMILIES]].sum(axis=1) for role in _ROLES[1:-1]}
     return {WHOLE: kind.model, **{role: kind.fit(time) for role, time in times.items()}, HOST: kind.host_model}
 

@@ -45,7 +45,6 @@ def tables(
 
 
 def no_metrics() -> pd.DataFrame:
-    """``kernel_metrics`` where no counters were given."""
     return pd.DataFrame(columns=column_names("kernel_metrics"))
 
 

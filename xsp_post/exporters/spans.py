@@ -99,10 +99,8 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
             tag = {**common, "thread_id": thread, "xsp_level": "LAUNCH"}
             yield following, int(above[i]), "cuda_launch", launch_start, launch_end, (process, thread), tag
             following += 1
-        shape: dict[str, object] = {}
-        if is_kernel:
-            shape = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]}
-            shape = {k: "[" + " ".join(map(str, v)) + "]" for k, v in shape.items() if isinstance(v, list)}
+        sizes = {"grid_dim": geometry[i][:3], "block_dim": geometry[i][3:]} if is_kernel else {}
+        shape = {key: f"[{' '.join(map(str, three))}]" for key, three in sizes.items()}
         tag = {**common, "name": str(name), **shape, "xsp_level": "KERNEL"}
         yield following, int(above[i]), f"gpu_{kinds[i]}", start, end, (process, thread), tag
         following += 1

@@ -36,28 +36,19 @@ def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> 
 
 def data(selection: Selection) -> dict[str, Any]:
     """The document: weights are nanoseconds and add up to the capture's kernel time and recorded host time."""
-    frames = _Frames()
+    frames: dict[str, int] = {}  # each text once, with its number
     paths = _paths(selection.nodes)
     stacks, shown = _stacks(paths, frames)
     of_node = pd.Series(selection.nodes["path_id"].map(shown).to_numpy(), index=selection.nodes["node_id"].to_numpy())
 
     kernels = selection.kernels
     duration = kernels["end_ns"].to_numpy() - kernels["start_ns"].to_numpy()
-    by_path = (
-        pd.DataFrame(
-            {
-                "path_id": of_node.reindex(kernels["node_id"]).fillna(-1).to_numpy(dtype=np.int64),
-                "leaf": kernels["short_name"].astype(object).to_numpy(),
-                "weight": duration,
-            }
-        )
-        .groupby(["path_id", "leaf"], sort=False, observed=True)["weight"]
-        .sum()
-        .reset_index()
-    )
+    leaf = kernels["short_name"].astype(object).to_numpy()
+    path_id = of_node.reindex(kernels["node_id"]).fillna(-1).to_numpy(dtype=np.int64)
+    by_path = pd.Series(duration).groupby([path_id, leaf], sort=False).sum()
     device = [
-        ([*stacks.get(path, []), frames.number(leaf)], weight)
-        for path, leaf, weight in zip(by_path["path_id"].tolist(), by_path["leaf"], by_path["weight"].tolist())
+        ([*stacks.get(path, []), _number(frames, name)], weight)
+        for (path, name), weight in zip(by_path.index, by_path.tolist())
     ]
 
     # synthetic nodes have no host time of their own
@@ -70,23 +61,12 @@ def data(selection: Selection) -> dict[str, Any]:
         "name": name,
         "activeProfileIndex": 0,
         "profiles": [_profile("device time (kernels)", device), _profile("host time (ranges)", host)],
-        "shared": {"frames": frames.values},
+        "shared": {"frames": [{"name": name} for name in frames]},
     }
 
 
-class _Frames:
-    """Frame texts numbered as they come."""
-
-    def __init__(self) -> None:
-        self.values: list[dict[str, str]] = []
-        self._number: dict[str, int] = {}
-
-    def number(self, name: str) -> int:
-        name = str(name)
-        if name not in self._number:
-            self._number[name] = len(self.values)
-            self.values.append({"name": name})
-        return self._number[name]
+def _number(frames: dict[str, int], name: object) -> int:
+    return frames.setdefault(str(name), len(frames))
 
 
 def _paths(nodes: pd.DataFrame) -> pd.DataFrame:
@@ -99,10 +79,10 @@ def _paths(nodes: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _stacks(paths: pd.DataFrame, frames: _Frames) -> tuple[dict[int, list[int]], dict[int, int]]:
+def _stacks(paths: pd.DataFrame, frames: dict[str, int]) -> tuple[dict[int, list[int]], dict[int, int]]:
     """Frame numbers from the root to each path that has a stack of its own; and by path the one that it is shown as."""
     above = dict(zip(paths.index.tolist(), paths["above"].tolist()))
-    number = {path: frames.number(name) for path, name in zip(paths.index.tolist(), paths["name"])}
+    number = {path: _number(frames, name) for path, name in zip(paths.index.tolist(), paths["name"])}
     stacks: dict[int, list[int]] = {}
     shown: dict[int, int] = {}
     for path in above:
@@ -117,7 +97,7 @@ def _stacks(paths: pd.DataFrame, frames: _Frames) -> tuple[dict[int, list[int]],
             if len(stack) > _DEEPEST:
                 shown[step] = around
             else:
-                stacks[step] = [*stack, number[step] if len(stack) < _DEEPEST else frames.number(_DEEPER)]
+                stacks[step] = [*stack, number[step] if len(stack) < _DEEPEST else _number(frames, _DEEPER)]
                 shown[step] = step
     return stacks, shown
 

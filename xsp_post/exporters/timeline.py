@@ -102,8 +102,11 @@ class _Names:
     """Texts numbered as they come."""
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
         self._number: dict[str, int] = {}
+
+    @property
+    def texts(self) -> list[str]:
+        return list(self._number)
 
     def of(self, column: pd.Series, prefix: str = "") -> np.ndarray:
         """Numbers of a text column's values."""
@@ -114,9 +117,7 @@ class _Names:
         numbers = np.full(len(values) + 1, -1, np.int32)
         for code in np.unique(codes[codes >= 0]).tolist():
             text = prefix + str(values[code]).encode("utf-8", "replace").decode("utf-8")
-            numbers[code] = self._number.setdefault(text, len(self.texts))
-            if numbers[code] == len(self.texts):
-                self.texts.append(text)
+            numbers[code] = self._number.setdefault(text, len(self._number))
         return numbers[codes]
 
 

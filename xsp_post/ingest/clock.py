@@ -20,11 +20,6 @@ from xsp_post.names import range_text
 _VERSION = 1  # the newest that is understood; history in workload.measure
 
 
-def read_source(path: Path) -> tuple[Trace, None]:
-    """The reader's form for `formats`."""
-    return read_clock(path), None
-
-
 def read_clock(path: Path) -> Trace:
     """Read one ``spans.json``. CaptureError (code `spans-damaged`) when it is not whole."""
     try:

@@ -26,7 +26,7 @@ class SourceFormat:
     """One row.
 
     ``recognise``: ``module:function`` of this package, path → bool; asked in the order of the rows. ``read``: the
-    same for path → (trace or None, counters or None). ``suffixes`` are what a file name ends with, and
+    same for path → trace, counters, or (trace, counters or None). ``suffixes`` are what a file name ends with, and
     what is cut off for the stem; a file that is named by hand is recognised whatever it is called.
     """
 
@@ -48,8 +48,10 @@ class SourceFormat:
 
     def load(self, path: Path) -> tuple[Trace | None, CounterReport | None]:
         """Read one source. Raises `CaptureError` and other errors of xsp-post."""
-        trace, counters = _function(self.read)(path)
-        return trace, counters
+        from xsp_post.model.trace import Trace
+
+        found = _function(self.read)(path)
+        return found if isinstance(found, tuple) else (found, None) if isinstance(found, Trace) else (None, found)
 
 
 # In this order they are recognised, and in this order one of several forms of a capture is chosen: reading an
@@ -64,15 +66,15 @@ FORMATS: tuple[SourceFormat, ...] = (
     SourceFormat(
         NSYS_REPORT, "nsys", ".nsys-rep", (".nsys-rep", ".qdrep"), "nsys_report:has_report_name", "nsys:read_report"
     ),
-    SourceFormat(NCU_REPORT, "ncu", ".ncu-rep", (".ncu-rep",), "recognition:sniff_ncu", "ncu:read_source"),
-    SourceFormat(CLOCK, "xsp-post", "", (), "recognition:sniff_clock", "clock:read_source"),
+    SourceFormat(NCU_REPORT, "ncu", ".ncu-rep", (".ncu-rep",), "recognition:sniff_ncu", "ncu:read_ncu"),
+    SourceFormat(CLOCK, "xsp-post", "", (), "recognition:sniff_clock", "clock:read_clock"),
     SourceFormat(
         JAEGER, "jaeger", "Jaeger trace", (".jaeger.json.gz", ".jaeger.json"),
         "recognition:sniff_jaeger", "jaeger:read_source",
     ),
     SourceFormat(
         KINETO, "torch", "PyTorch trace", (".pt.trace.json.gz", ".pt.trace.json"),
-        "recognition:sniff_kineto", "kineto:read_source", common_suffixes=(".json.gz", ".json"),
+        "recognition:sniff_kineto", "kineto:read_kineto", common_suffixes=(".json.gz", ".json"),
     ),
 )  # fmt: skip
 BY_KEY = {one.key: one for one in FORMATS}

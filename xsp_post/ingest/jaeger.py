@@ -35,11 +35,6 @@ _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
 
 def read_source(path: Path) -> tuple[Trace, CounterReport | None]:
-    """The reader's form for `formats`: a timeline and the counters that its launches carry."""
-    return read_jaeger_with_counters(path)
-
-
-def read_jaeger_with_counters(path: Path) -> tuple[Trace, CounterReport | None]:
     """Read one trace file; times are ns since 1970. Raises CaptureError when it is damaged or empty.
 
     ``attributes`` has ``level`` (a name of `levels.Level`: what the trace itself says), ``layer_type``,

@@ -31,11 +31,6 @@ _HOST_TYPE = 0  # "Device Type" of a [memory] event: c10::DeviceType::CPU
 _CPU_DEVICE = -1
 
 
-def read_source(path: Path) -> tuple[Trace, None]:
-    """The reader's form for `formats`."""
-    return read_kineto(path), None
-
-
 def read_kineto(path: Path) -> Trace:
     """Read one PyTorch trace; times are its own clock in ns (Kineto writes µs), texts interned.
 

@@ -135,7 +135,6 @@ class Collector:
         return True
 
     def _between_nodes(self, rows: np.ndarray, events: list[Event]) -> np.ndarray:
-        """Of the arrows those between nodes of a graph."""
         numbers = [events[row].id for row in rows.tolist()]
         return rows[[type(one) is int and kineto_graphs.FIRST_EDGE <= one < 1 << 62 for one in numbers]]
 

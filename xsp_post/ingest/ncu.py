@@ -22,11 +22,6 @@ from xsp_post.ingest.recognition import sniff_ncu
 from xsp_post.model.counters import CounterReport
 
 
-def read_source(path: Path) -> tuple[None, CounterReport]:
-    """The reader's form for `formats`: counters, no timeline."""
-    return None, read_ncu(path)
-
-
 def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     """Counters of a report; `metrics` limits what is kept beside what our quantities need.
 

@@ -50,23 +50,22 @@ _LONGEST_VERSION = 100  # characters
 _MODULE_LOADING_CALLS = ("cuLibraryLoad", "cuModuleLoad")
 
 
-def read_sqlite(path: Path) -> tuple[Trace, None]:
-    """Read a SQLite export."""
-    return read_trace(SqliteTables(path)), None
+def read_sqlite(path: Path) -> Trace:
+    return read_trace(SqliteTables(path))
 
 
-def read_folder(path: Path) -> tuple[Trace, None]:
+def read_folder(path: Path) -> Trace:
     """Read a ``parquetdir`` or ``arrowdir`` export."""
-    return read_trace(FolderTables(path)), None
+    return read_trace(FolderTables(path))
 
 
-def read_report(path: Path) -> tuple[Trace, None]:
+def read_report(path: Path) -> Trace:
     """Read a ``.nsys-rep`` by way of the export that nsys makes of it."""
     from xsp_post.ingest.nsys_report import exported
 
     trace = read_trace(SqliteTables(exported(path)))
     trace.provenance.source_name = path.name
-    return trace, None
+    return trace
 
 
 def read_trace(source: TableSource) -> Trace:

@@ -34,7 +34,6 @@ class RangeReader:
         self.last_ns = 0
 
     def spans(self, nvtx: pa.Table, cudnn: pa.Table, cublas: pa.Table) -> tuple[pd.DataFrame, pd.DataFrame]:
-        """The ranges and library calls, and the domains of the ranges."""
         domains = self._domains(nvtx)
         self.last_ns = last_time(numbers(nvtx, "start_ns"), numbers(nvtx, "end_ns"))
         event_type = numbers(nvtx, "event_type", np.int32)
@@ -48,7 +47,7 @@ class RangeReader:
         cross = spans["is_cross_thread"].to_numpy()
         if cross.any():
             self.findings.append(finding("cross-thread-ranges", count=int(cross.sum())))
-        libraries = [self._library_rows(t, n) for t, n in ((cudnn, "cuDNN"), (cublas, "cuBLAS")) if t.num_rows]
+        libraries = [self._library_rows(calls) for calls in (cudnn, cublas) if calls.num_rows]
         if libraries:
             spans = pd.concat([spans, *libraries], ignore_index=True)
         if marks is not None:
@@ -56,30 +55,25 @@ class RangeReader:
         return spans, domains
 
     def _range_rows(self, nvtx: pa.Table, push_pop: np.ndarray) -> pd.DataFrame:
-        thread = self.numbering.thread_index(numbers(nvtx, "global_tid"))
         name = self.strings.inline(nvtx.column("text"))
         text_number = numbers(nvtx, "text_number")
         by_number = (name < 0) & (text_number != NULL)
         if by_number.any():
             name[by_number] = self.strings.by_number(text_number[by_number])
         closer = numbers(nvtx, "end_global_tid")
-        end = numbers(nvtx, "end_ns")
-        frame = pd.DataFrame(
-            {
-                "kind": np.where(push_pop, int(SpanKind.PUSH_POP), int(SpanKind.START_END)).astype(np.int8),
-                "thread_index": thread,
-                "process_index": self.numbering.process_of_thread[thread],
-                "name_id": name,
-                "start_ns": numbers(nvtx, "start_ns"),
-                "end_ns": end,
-                "source_row_id": numbers(nvtx, "source_row_id"),
-                "is_open": end == NULL,
-                "is_cross_thread": (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid")),
-                "payload_text_id": self._payload(nvtx),
-            },
-            copy=False,
-        )
-        return frame
+        kind = np.where(push_pop, int(SpanKind.PUSH_POP), int(SpanKind.START_END)).astype(np.int8)
+        is_cross_thread = (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid"))
+        return self._rows(
+            nvtx, kind=kind, name_id=name, source_row_id=numbers(nvtx, "source_row_id"),
+            is_cross_thread=is_cross_thread, payload_text_id=self._payload(nvtx),
+        )  # fmt: skip
+
+    def _rows(self, table: pa.Table, **columns: np.ndarray) -> pd.DataFrame:
+        """These columns with threads and times, as every table of ranges or calls has them."""
+        thread, end = self.numbering.thread_index(numbers(table, "global_tid")), numbers(table, "end_ns")
+        columns |= {"thread_index": thread, "process_index": self.numbering.process_of_thread[thread]}
+        columns |= {"start_ns": numbers(table, "start_ns"), "end_ns": end, "is_open": end == NULL}
+        return pd.DataFrame(columns, copy=False)
 
     def _payload(self, nvtx: pa.Table) -> np.ndarray:
         count = nvtx.num_rows
@@ -127,25 +121,14 @@ class RangeReader:
         shape[usable[owner[hit]]] = texts[is_shape][hit]
         return spans.assign(shape_text_id=shape)
 
-    def _library_rows(self, table: pa.Table, library: str) -> pd.DataFrame:
-        thread = self.numbering.thread_index(numbers(table, "global_tid"))
+    def _library_rows(self, table: pa.Table) -> pd.DataFrame:
         count = table.num_rows
-        end = numbers(table, "end_ns")
-        return pd.DataFrame(
-            {
-                "kind": np.full(count, int(SpanKind.LIBRARY), np.int8),
-                "thread_index": thread,
-                "process_index": self.numbering.process_of_thread[thread],
-                "name_id": self.strings.by_number(numbers(table, "name"), without_abi_suffix),
-                "start_ns": numbers(table, "start_ns"),
-                "end_ns": end,
-                "source_row_id": np.full(count, -1, np.int64),
-                "is_open": end == NULL,
-                "is_cross_thread": np.zeros(count, bool),
-                "payload_text_id": np.full(count, -1, np.int32),
-                "domain_index": np.full(count, -1, np.int32),
-            }
-        )
+        return self._rows(
+            table, kind=np.full(count, int(SpanKind.LIBRARY), np.int8),
+            name_id=self.strings.by_number(numbers(table, "name"), without_abi_suffix),
+            source_row_id=np.full(count, -1, np.int64), is_cross_thread=np.zeros(count, bool),
+            payload_text_id=np.full(count, -1, np.int32), domain_index=np.full(count, -1, np.int32),
+        )  # fmt: skip
 
     def _domains(self, nvtx: pa.Table) -> pd.DataFrame:
         """Every (process, domain number) that has a range, with its name or ``domain-N``."""

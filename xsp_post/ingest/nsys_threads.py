@@ -45,7 +45,6 @@ class Numbering:
         )
 
     def thread_frame(self, names: np.ndarray) -> pd.DataFrame:
-        """The threads, with their names in order."""
         return pd.DataFrame(
             {"process_index": self.process_of_thread, "thread_id": self.gtids & 0xFFFFFF, "name": names}
         )

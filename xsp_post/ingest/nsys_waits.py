@@ -52,7 +52,6 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
 
 
 def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
-    """The frame ``Trace.cuda_events``."""
     if not table.num_rows:
         return empty_frame(CUDA_EVENT_DTYPES)
     columns = {

@@ -53,7 +53,6 @@ def sniff_kineto(path: Path) -> bool:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a file is a SQLite database that xsp-post wrote."""
     if not files.is_sqlite(path):
         return False
     try:

@@ -90,7 +90,6 @@ class Parsed:
         return np.asarray(pc.is_in(different, to_arrow(list(texts))))[codes]
 
     def texts(self, column: str, rows: np.ndarray) -> list[str]:
-        """A column's texts in some rows."""
         if not len(rows):
             return []
         codes, different = self.encoded(column)

@@ -37,7 +37,6 @@ class Rule:
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The rules of families.txt in order."""
     return tuple(Rule(*line) for line in patterns.read_rules(Path(__file__).with_name("families.txt"), 1))
 
 

@@ -46,11 +46,9 @@ class Heads:
         self._encoded: list[tuple[pa.Array, np.ndarray, pa.Array]] = []
 
     def take(self, rows: np.ndarray) -> pa.Array:
-        """The texts of these rows."""
         return self.texts if len(rows) == len(self.texts) else self.texts.take(pa.array(rows))
 
     def matching(self, rows: np.ndarray, pattern: str) -> np.ndarray:
-        """Those of the rows that match."""
         return rows[matches(self.take(rows), pattern)] if len(rows) else rows
 
     def put(self, rows: np.ndarray, **values: Any) -> None:

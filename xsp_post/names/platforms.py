@@ -32,7 +32,6 @@ class Shown(NamedTuple):
 
 @cache
 def rules() -> tuple[Rule, ...]:
-    """The lines of platforms.txt in order."""
     return tuple(Rule(*line) for line in read_rules(Path(__file__).with_name("platforms.txt"), 2))
 
 

@@ -77,12 +77,10 @@ class RangeText:
 
 
 def format_model(phase: str, iteration: int, *, is_warmup: bool = False) -> str:
-    """Text of one execution of the model."""
     return f"{WARMUP if is_warmup else MODEL}:{phase}#{iteration}"
 
 
 def format_layer(path: str, layer_type: str, call_index: int) -> str:
-    """Text of one call of a layer."""
     path, layer_type = layer_names(path, layer_type)
     return f"{path}:{layer_type}#{call_index}"
 

@@ -49,7 +49,6 @@ def parse_heads(texts: pa.Array, has_suffix: np.ndarray) -> Heads:
 
 
 def _named(dialect: str, role: str, phase: str = "") -> _Fill:
-    """The text is the name of what runs."""
     said: dict[str, Any] = {"phase": phase, "is_backward": phase == "backward"} if phase else {}
 
     def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:

@@ -61,7 +61,6 @@ def dialects() -> dict[str, Dialect]:
 
 @cache
 def kind_of_word() -> dict[str, str]:
-    """Word of a text → kind of step."""
     return {word: kind for kind, words in _blocks()["kinds"].texts().items() for word in words.split()}
 
 

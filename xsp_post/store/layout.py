@@ -192,7 +192,6 @@ class Strings:
 
 
 def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
-    """Split a large table into rows, kinds, bases and texts."""
     layout = layout_of(name)
     alone = {layout.key, *INDEXED.get(name, ())}
     columns = _stored(name, layout, frame, strings)

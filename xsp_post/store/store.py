@@ -248,7 +248,6 @@ def _create(database: Database, table: str, schema: str, columns: dict[str, str]
 
 
 def _meaning(meanings: Mapping[str, str], column: str) -> str:
-    """What a stored column means."""
     name = StoredName.of(column)
     less = [part for part in (name.other, "the base of its rows" if name.is_based else "") if part]
     said = meanings.get(name.own, "")

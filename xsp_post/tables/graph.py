@@ -43,7 +43,6 @@ class Step:
 
     @property
     def names(self) -> list[str]:
-        """The tables and values that it makes."""
         return self.makes.split()
 
     def call(self, *arguments: Any) -> Any:

@@ -62,7 +62,6 @@ class Signature:
         return one if one is not None and one.is_tensor and one.sizes != () else None
 
     def tensors(self) -> list[Input]:
-        """All tensors, those of lists too."""
         found: list[Input] = []
         for one in self.inputs:
             found += [item for item in (one.items or (one,)) if item.is_tensor]

@@ -71,5 +71,4 @@ def own_bytes(module: nn.Module, inputs: Any) -> int:
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes of all tensors in a value, however deep."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors(value))

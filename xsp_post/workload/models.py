@@ -158,8 +158,7 @@ def _from_factory(
     module = _import_file(file)
     factory = getattr(module, name, None)
     if not callable(factory):
-        offers = difflib.get_close_matches(name, [n for n in vars(module) if callable(vars(module)[n])], n=3)
-        offer = f" Did you mean {' or '.join(offers)}?" if offers else ""
+        offer = _offer(name, [n for n in vars(module) if callable(vars(module)[n])])
         raise UsageError(f"{file.name} has no function {name!r}.{offer}", code="model-unknown")
     offered = {"batch_size": batch_size, "device": device, "dtype": dtype}
     parameters = inspect.signature(factory).parameters
@@ -209,13 +208,13 @@ def _from_collection(collection: str, name: str) -> tuple[nn.Module, tuple[int, 
 
 def _check_offer(collection: str, name: str, names: Sequence[str]) -> None:
     if name not in names:
-        close = difflib.get_close_matches(name, names, n=3)
-        offer = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise UsageError(
-            f"{collection} has no model {name!r}.{offer}",
-            code="model-unknown",
-            hint=f"{collection} lists {len(names)} models.",
-        )
+        said, count = f"{collection} has no model {name!r}.{_offer(name, names)}", f"{len(names)} models"
+        raise UsageError(said, code="model-unknown", hint=f"{collection} lists {count}.")
+
+
+def _offer(name: str, names: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, names, n=3)
+    return f" Did you mean {' or '.join(close)}?" if close else ""
 
 
 def _inputs(

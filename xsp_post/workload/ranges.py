@@ -365,7 +365,6 @@ def batch_size_of(inputs: Any) -> int:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether `torch.compile` has compiled a model, or a part of it."""
     return any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in model.modules())
 
 

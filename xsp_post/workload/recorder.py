@@ -141,7 +141,6 @@ class Recorder:
 
 
 def profile(device: str) -> torch.profiler.profile:
-    """torch.profiler as every recording uses it."""
     activities = [torch.profiler.ProfilerActivity.CPU]
     if device == "cuda":
         activities.append(torch.profiler.ProfilerActivity.CUDA)

@@ -92,7 +92,6 @@ TABLES = TextTable(lambda: read_tables(Path(__file__).with_name("columns.txt")))
 
 
 def column_names(table: str) -> list[str]:
-    """Column names of a table, in order."""
     return [column.name for column in TABLES[table].columns]
 
 

@@ -27,6 +27,9 @@ _COUNTER_COLUMNS = (
     "total_flop", "dram_read_bytes", "dram_write_bytes", "occupancy_ratio", "arithmetic_intensity_flop_per_byte",
     "arithmetic_throughput_flop_per_s", "roof_flop_per_s", "bound",
 )  # fmt: skip
+_AMOUNTS = (
+    "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns", "gpu_count", "duration_ns", "process_count",
+)  # fmt: skip
 _MEMORY = ("memory_peak_bytes", "memory_reserved_bytes")
 _SUMMED = ["kernel_count", "latency_ns"]
 _OF_BATCH = ("batch_size", "gpu_latency_ratio", *_COUNTER_COLUMNS, "convolution_latency_ratio", *_STAGES)
@@ -56,20 +59,10 @@ def capture_row(results: Results) -> dict[str, Any]:
     return {
         "limit": UNKNOWN,
         "layer_count": -1,
-        "collector": str(deepest["collector"]),
-        "level": str(deepest["level"]),
         "system_name": str(deepest["gpu_name"] or ""),
-        "framework": str(deepest["framework"] or ""),
-        "tool_version": str(deepest["tool_version"] or ""),
-        "kernel_count": int(deepest["kernel_count"]),
-        "device_ns": int(deepest["device_ns"]),
-        "kernel_ns": int(deepest["kernel_ns"]),
-        "copy_ns": int(deepest["copy_ns"]),
-        "graph_ns": int(deepest["graph_ns"]),
-        "gpu_count": int(deepest["gpu_count"]),
+        **{name: str(deepest[name] or "") for name in ("collector", "level", "framework", "tool_version")},
+        **{name: int(deepest[name]) for name in _AMOUNTS},
         "busy_ns": _busy_per_gpu(results, deepest),
-        "duration_ns": int(deepest["duration_ns"]),
-        "process_count": int(deepest["process_count"]),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
         "attributed_ratio": _attributed(frame_or_empty(results, "balance"), int(deepest["capture_id"])),
     }

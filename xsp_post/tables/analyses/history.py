@@ -124,7 +124,6 @@ def floors(values: np.ndarray) -> np.ndarray:
 
 
 def history_table(values: pd.DataFrame) -> pd.DataFrame:
-    """The changes of every workload (schemas: history), from `history_values`."""
     parts = [_changes_of(rows) for _, rows in values.groupby("workload_index", sort=True)]
     filled = [part for part in parts if len(part)]
     return typed("history", pd.concat(filled, ignore_index=True)) if filled else empty_table("history")

@@ -60,7 +60,6 @@ class Inputs:
 
     @cached_property
     def kernel_time_ns(self) -> np.ndarray:
-        """Kernel latency per case."""
         case = self.kernels.frame["case_index"].to_numpy(np.int64)
         latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
         return np.bincount(case, weights=latency, minlength=len(self.cases))

@@ -201,7 +201,6 @@ def operation_count(results: Results, captures: Sequence[int]) -> int:
 
 
 def _count_found(results: Results, captures: Sequence[int], code: str) -> int:
-    """The count of a finding in these captures."""
     findings = results.found()
     mine = findings["code"].eq(code) & findings["capture_id"].isin(list(captures))
     return int(findings.loc[mine, "count"].sum())

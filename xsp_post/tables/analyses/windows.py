@@ -82,7 +82,6 @@ def _union(group: np.ndarray, start: np.ndarray, end: np.ndarray, case: np.ndarr
 
 
 def _by_case(stretch: np.ndarray, length: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
-    """The lengths of stretches, summed over those of each case."""
     of_case = np.zeros(len(length), np.int64)
     of_case[stretch] = case
     return np.bincount(of_case, weights=length.astype(float), minlength=count)

@@ -43,7 +43,6 @@ _OF_PROVENANCE = (
 
 
 def amounts_of_capture(tree: Tree) -> dict[str, int | float]:
-    """How much the capture holds, by column of ``captures``."""
     root, busy = tree.nodes.iloc[0], busy_per_gpu(tree)
     return {
         **{column: int(root[column]) for column in _OF_ROOT},

@@ -161,7 +161,6 @@ def _combined(rows: _Columns, keys: tuple[str, ...]) -> _Columns:
 
 
 def _named(tree: Tree, sums: _Blocks, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
-    """``idle_causes`` of the sums of all blocks."""
     summed = _combined(sums.joined(), _KEYS)
     number = np.append(devices["device_id"].to_numpy(), -1)
     node, path = summed["node_id"], summed["path_id"]

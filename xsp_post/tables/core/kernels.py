@@ -145,6 +145,5 @@ _KEPT = ("node_id", "layer_node_id", "iteration_index", "device_id", "stream_id"
 
 
 def _in_order(table: str, columns: dict[str, object]) -> pd.DataFrame:
-    """A frame of columns in the order of the schema."""
     ordered = {name: columns[name] for name in column_names(table) if name in columns}
     return pd.DataFrame(ordered, copy=False)  # a column set later would be copied

@@ -81,7 +81,6 @@ def _host_times(nodes: pd.DataFrame, rows: np.ndarray, is_self: np.ndarray) -> n
 def _device_amounts(
     activities: pd.DataFrame, chosen: np.ndarray, layer: np.ndarray, count: int
 ) -> dict[str, np.ndarray]:
-    """Device time and its parts, kernels and bytes of each layer."""
     length = activities["end_ns"].to_numpy()[chosen]
     length -= activities["start_ns"].to_numpy()[chosen]
     kind = activities["kind"].to_numpy()[chosen]

@@ -366,7 +366,6 @@ class _OwnerNames:
         self.count = self._none + 1
 
     def columns(self, number: np.ndarray) -> dict[str, np.ndarray]:
-        """What the table says of each owner."""
         is_layer, is_none = number < self._layers, number == self._none
         texts = np.append(np.asarray(self._tree.names.folded_names, object), _NO_RANGE)
         kind = np.where(is_layer, "layer", np.where(is_none, "none", "range")).astype(object)

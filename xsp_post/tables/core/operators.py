@@ -148,7 +148,6 @@ def _number(
 
 
 def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration: np.ndarray, count: int) -> np.ndarray:
-    """Name id of the longest kernel of each call."""
     order = np.argsort(duration, kind="stable")
     order = order[call[order] >= 0]
     longest = np.full(count, -1, np.int64)

@@ -94,7 +94,6 @@ def tree_of_part(
 
 
 def nodes_of_part(rows: pd.DataFrame, tree: Tree) -> pd.DataFrame:
-    """The table ``nodes``: what each holds in the part."""
     amounts = {column: tree.nodes[column].to_numpy() for column in _OWN_AMOUNTS}
     amounts["busy_ns"] = np.where(tree.nodes["gpu_count"].to_numpy() > 1, np.nan, amounts["busy_ns"])
     return rows.assign(path_id=tree.nodes["path_id"].to_numpy(), **amounts)

@@ -59,7 +59,6 @@ class NcuCollector(base.ToolCollector):
         return due, tuple(name for name in METRIC_SETS if name not in due)
 
     def collect(self, plan: CapturePlan) -> Capture:
-        """One capture of the metric set that the plan names."""
         tool = self.required()
         flags = profile_flags(tool, plan.metric_set)
         capture = base.begin(
