@@ -79,6 +79,15 @@ class Owner:
             with self.t.mark(l=here, k=after):
                 self.do(B["enc"][-1:], size=size)
 
+    def decoder(self, depth: int, size: float = 1.0, *, body: float = 0.0, head: float = 1.0) -> None:
+        """A pass of a language model; ``body``: size of a layer behind its first norm (0: as that of the norm)."""
+        self.do("llm_first")
+        for _ in range(depth):
+            with self.layer("llm_norm", size=size):
+                self.do("llm_body", "llm_norm", "llm_mlp", size=body or size)
+        self.last_norm("llm_norm", size)
+        self.do("llm_head", size=head)
+
     def last_norm(self, norm: str, size: float = 1.0) -> None:
         with self.t.mark(k=self.before):
             self.do(norm, size=size)
@@ -165,12 +174,7 @@ def voice(rng: Random) -> Program:
     def tokens(count: int, layers: int, size: float) -> None:
         for n in range(count):
             with o.run("y"):
-                o.do("llm_first")
-                for _ in range(layers):
-                    with o.layer("llm_norm", size=size):
-                        o.do("llm_body", "llm_norm", "llm_mlp", size=size * (4 if n == 0 else 1))
-                o.last_norm("llm_norm", size)
-                o.do("llm_head", size=size)
+                o.decoder(layers, size, body=size * (4 if n == 0 else 1), head=size)
             o.pause(25)
 
     for n in range(requests):
@@ -244,20 +248,10 @@ def drafts(rng: Random) -> Program:
         with o.run("x", text(n)):
             for _ in range(rng.randint(1, 5)):
                 with o.run("y"):
-                    o.do("llm_first")
-                    for _ in range(2):
-                        with o.layer("llm_norm", size=0.3):
-                            o.do("llm_body", "llm_norm", "llm_mlp", size=0.3)
-                    o.last_norm("llm_norm", 0.3)
-                    o.do("llm_head", size=0.5)
+                    o.decoder(2, 0.3, head=0.5)
                 o.pause(10)
             with o.run("y"):
-                o.do("llm_first")
-                for _ in range(depth):
-                    with o.layer("llm_norm"):
-                        o.do("llm_body", "llm_norm", "llm_mlp")
-                o.last_norm("llm_norm")
-                o.do("llm_head")
+                o.decoder(depth)
                 o.do("onehot")
         o.pause(rng.uniform(30, 120))
     return o.program(f"{rounds} rounds, {depth} layers, {text(0)!r}", "xy", "lk")
@@ -338,12 +332,7 @@ def graphs_and_eager(rng: Random) -> Program:
         with o.run("x", text(rng.randint(1, 8))):
             o.t.copy(2_048, pageable=False)
             if eager:
-                o.do("llm_first")
-                for _ in range(depth):
-                    with o.layer("llm_norm", size=3):
-                        o.do("llm_body", "llm_norm", "llm_mlp", size=3)
-                o.last_norm("llm_norm", 3)
-                o.do("llm_head")
+                o.decoder(depth, 3)
             else:
                 nodes, marks = [*B["llm_first"]], [{}]
                 before = NONE
@@ -411,12 +400,7 @@ def answers_and_updates(rng: Random) -> Program:
             with o.run("z", phase("generate_sequences")):
                 for token in range(rng.randint(6, 12)):
                     with o.run("y"):
-                        o.do("llm_first")
-                        for _ in range(depth):
-                            with o.layer("llm_norm"):
-                                o.do("llm_body", "llm_norm", "llm_mlp", size=3 if token == 0 else 1)
-                        o.last_norm("llm_norm")
-                        o.do("llm_head")
+                        o.decoder(depth, body=3 if token == 0 else 1)
                     o.pause(20)
             for text in ("compute_ref_log_prob", "compute_values"):
                 with o.run("yz", phase(text)):

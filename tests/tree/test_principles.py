@@ -65,6 +65,11 @@ def test_a_pass_of_two_layers_is_one_where_it_begins_with_an_embedding(seed):
     assert score(build_tree(program.trace), program.truth).layers.verdict == "right"
 
 
+def test_waits_of_a_worker_do_not_bound_the_executions_of_another():
+    program = programs.draw(3284)
+    assert score(build_tree(program.trace), program.truth).executions.verdict == "right"
+
+
 @pytest.mark.parametrize("experts", [(3,), (3, 2, 3, 4)])
 def test_a_mark_in_each_layer_of_one_execution_bounds_none(experts, tmp_path):
     """A mixture of experts: each layer reads sizes back before its experts run, in one call of the model."""

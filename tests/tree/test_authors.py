@@ -1,0 +1,74 @@
+"""Programs whose authors had not looked at the package: of each author a sample of what `scripts/structure` scores."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import numpy as np
+import pytest
+from stranger_score import judged, truth_of
+from structure_score import best
+
+# Per author the seeds of the sample, and of how many families its programs are at least.
+AUTHORS = {
+    # each of another family, of few rows
+    "visitors": ((11, 12, 20, 24, 25, 28, 31, 32, 38, 39, 41), 43),
+    # spectral blocks, a smaller last batch, searches, a window, noise
+    "newcomers": ((2, 3, 4, 6, 7, 9, 23, 28), 10),
+    # noise, operators of a pool of threads, numbered ranges of two threads, evaluation before a step, beside marked
+    # steps, steps of a stencil checked now and then, two layers a stage
+    "outsiders": ((17, 22, 27, 30, 33, 42, 60, 84), 12),
+    # collectives in hooks around layers, an encoder and a decoder of two attentions, chores of one range each, frames
+    # whose last stage varies, an evaluation beside marked steps
+    "guests": ((5, 11, 25, 46, 263, 7023), 20),
+    # a draft and a target in two graphs, pieces of graphs around attention, two ranges a layer, hooks of FSDP2,
+    # micro-batches, a teacher and a student, an evaluation between steps, two threads, the device alone, a notebook
+    "callers": ((0, 1, 11, 13, 49, 17, 18, 30, 33, 34), 30),
+    # kernels that the library chooses, a step that tunes, layers dropped, tokens after training, two processes, experts
+    # in a loop, two runs alone, two models in any order, fusions of a layer's own number; a heartbeat of another
+    # thread, tests of kernels that each have a range, layers with a norm behind, Mamba and attention, images decoded
+    # beside, cells of a recurrent layer, a step that computes nothing again, rows lost between waits, an update at the
+    # beginning of a step
+    "mixtures": (
+        (3, 5, 6, 9, 10, 11, 16, 18, 22, 27, 7000, 7007, 7020, 7021, 7025, 7029, 7075, 7138, 7363, 7391), 25
+    ),
+    # blocks of two kinds that end alike, an exit after each layer, passes inside steps, optimisers that only their
+    # kernels show, an evaluation behind a turn, a compiled model with breaks, pictures of counted steps, edges that a
+    # batch lacks, several updates in a step, cells tried by hand, tuning that holds most of the time, an engine's own
+    # step
+    "owners": ((0, 5, 10, 12, 13, 16, 26, 41, 48, 51, 86, 130, 155), 25),
+}  # fmt: skip
+
+
+def drawn_by(author):
+    """The generator of an author: `draw` and `FAMILIES`."""
+    return import_module(f"generators.{author}")
+
+
+@pytest.mark.parametrize("author", AUTHORS)
+def test_structure_of_programs(author):
+    said = {
+        (seed, question): answer.verdict
+        for seed, _, answers in judged(AUTHORS[author][0], drawn_by(author).draw)
+        for question, answer in answers.items()
+    }
+    assert set(said.values()) <= {"right", ""}, {key: verdict for key, verdict in said.items() if verdict != "right"}
+    assert {seed for seed, _ in said} == set(AUTHORS[author][0])
+
+
+@pytest.mark.parametrize("author", AUTHORS)
+@pytest.mark.parametrize("seed", [7, 25])
+def test_programs_are_of_many_families_and_a_seed_is_one_program(author, seed):
+    draw = drawn_by(author).draw
+    assert len(drawn_by(author).FAMILIES) >= AUTHORS[author][1]
+    first, again = ([row["start"] for row in draw(seed).machines[0].work] for _ in range(2))
+    assert first == again
+
+
+@pytest.mark.parametrize("seed", [20, 24])
+def test_the_truth_of_a_visitor_is_right_and_half_of_it_is_not(seed):
+    program = drawn_by("visitors").draw(seed)
+    true = truth_of(program)[program.executions[0]].to_numpy()
+    assert best(true + 7 * (true >= 0), [true], is_counted=True).verdict == "right"
+    _, numbers = np.unique(true, return_inverse=True)
+    assert best(np.where(true >= 0, numbers // 2, -1), [true], is_counted=True).verdict == "wrong"
