@@ -26,6 +26,10 @@ EXECUTIONS = {
     ("guests", 168): "a buffer that is filled at length in each turn: runs of a block, not its layers",
     ("callers", 6): "the first turn of a cycle may lack the range that it begins with",
     ("callers", 32): "where the whole recording is one repeat, what repeats is the execution",
+    ("outsiders", 41009): "what holds now more checks of the host, now fewer, is a loop of its own",
+    ("guests", 41009): "what stands before the first mark, and is not like the others, is no execution",
+    ("visitors", 41016): "the recording may stop soon behind the mark that an execution begins with",
+    ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
 }
 
 

@@ -60,7 +60,7 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
     """
     module = module & ~_carriers(ranges, module)
     numbered = siblings_that_count(ranges, module)
-    inner = ranges.innermost_by_name(module)
+    inner = ranges.innermost(module)
     if not (module & ~inner).any():
         return inner, "module names"
     modules = _modules(ranges, module, numbered)
@@ -169,8 +169,6 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
         rejected.add(best)
         if convolutional[best] or (taken.any() and _rank_of_text(modules.texts[best]) < 1.0):
             continue
-        if not taken.any() and best_score < constants.large_ratio:
-            break
         taken |= best_rows
     return taken
 

@@ -61,11 +61,9 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
     else:
         level = np.full(len(ranges.parent), int(Level.APPLICATION), np.int8)
         return Levels(level, "no ranges", None, [], executions.turn)
-    model, turn = (
-        found.model,
-        found.turn if found.turn is not None else np.broadcast_to(np.int64(-1), (len(found.model),)),
-    )
-    chosen = executions.chosen if found.takes_evidence else described(ranges, model, found.evidence)
+    model = found.model
+    turn = found.turn if found.turn is not None else np.broadcast_to(np.int64(-1), (len(model),))
+    chosen = described(ranges, model, found.evidence) if found.evidence else executions.chosen
     others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
     level = _fill_between(ranges, model, turn >= 0, found.layer, library)
     is_final = rule is _own_ranges or bool(options.layer_range or options.layer_depth)
@@ -86,10 +84,6 @@ class _Found(NamedTuple):
     turn: np.ndarray | None = None
     evidence: str = ""
 
-    @property
-    def takes_evidence(self) -> bool:
-        return not self.evidence
-
 
 def _library(ranges: Ranges) -> np.ndarray:
     return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
@@ -100,7 +94,7 @@ def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executio
     if not (is_own & ranges.has_dialect("xsp")).any():  # a range of xsp_post.step is a marker as those of others
         return None
     model = is_own & ranges.has_role("iteration")
-    layer = ranges.innermost_by_name(is_own & ranges.has_role("layer"))
+    layer = ranges.innermost(is_own & ranges.has_role("layer"))
     if not (model.any() or layer.any()):
         return None
     sentence = f"own ranges (NVTX domain {DOMAIN})"

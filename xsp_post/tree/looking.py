@@ -100,10 +100,16 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     layers; bool per node."""
     nodes, constants = found.nodes, draft.constants
     rest = (nodes["level"] == "MODEL").to_numpy()
-    marked = draft.nodes[
-        (draft.column("level") == int(Level.MODEL)) | (np.isin(np.arange(len(draft.nodes)), draft.turns))
-    ]
-    between = np.searchsorted(np.sort(marked["start_ns"].to_numpy()), nodes["start_ns"].to_numpy())
+    is_marked = draft.column("level") == int(Level.MODEL)
+    is_marked[draft.turns] = True
+    marked, start = np.sort(draft.column("start_ns")[is_marked]), nodes["start_ns"].to_numpy()
+    between = np.searchsorted(marked, start)
+    if len(marked):  # as long as those marked, before the first or behind the last one: its mark was not recorded
+        own = np.bincount(draft.node[draft.works()], minlength=len(is_marked)).astype(np.int64)
+        usual = np.median(rollup.add_up(own, draft.column("parent_id"))[is_marked])
+        is_alone = (start > draft.column("end_ns")[is_marked].max()) | (nodes["end_ns"].to_numpy() < marked[0])
+        is_as_long = np.abs(nodes["launch_count"].to_numpy() - usual) <= constants.uneven_ratio * usual
+        rest = rest & ~(is_alone & is_as_long)
     turn = nodes["process_index"].to_numpy() * (len(marked) + 1) + between  # of each process: ranks have one each
     often = np.bincount(turn[rest], minlength=len(marked) + 1)
     is_part = (often[often > 0] == 1).mean() >= constants.alike_ratio if rest.any() else False
@@ -199,9 +205,8 @@ def passes_inside(draft: Draft) -> Draft:
     opened = _unmarked_models(draft)
     if not opened.any():
         return draft
-    parent = draft.column("parent_id")
     inner = _innermost_around(draft, opened)
-    home = layering.inherit(np.where(inner, np.arange(len(inner)), -1), parent)
+    home = layering.inherit(np.where(inner, np.arange(len(inner)), -1), draft.column("parent_id"))
     rows = np.flatnonzero(draft.works() & (home[draft.node] >= 0))
     if not len(rows):
         return draft
@@ -217,12 +222,9 @@ def passes_inside(draft: Draft) -> Draft:
     home_of_found = _homes(found, of_launch)
     if home_of_found is None:
         return draft  # turns that begin in one range and end in another: the ranges are parts
-    level = draft.column("level").copy()
     if not _recur(found, home_of_found, draft.length()[rows], draft.constants.most_ratio):
-        # one call of many passes: the range is the execution
-        if _holds_nearly_all(draft, opened):
-            level[opened] = int(Level.MODEL)
-        return draft.with_levels(level)
+        return draft  # one call of many passes: the range is the execution
+    level = draft.column("level").copy()
     level[distinct(home_of_found)] = level[opened] = int(Level.APPLICATION)
     nothing = np.zeros(len(level), bool)
     draft = inserted(draft.with_levels(level), found, rows, home_of_found, nothing)
@@ -240,17 +242,6 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) 
     held = rollup.sums_per_node(top[found.node_of_launch[placed]], length[placed], len(top))
     again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]}).duplicated(keep=False)
     return bool(held[passes.index[again.to_numpy()]].sum() >= most * max(int(length.sum()), 1))
-
-
-def _holds_nearly_all(draft: Draft, opened: np.ndarray) -> bool:
-    """Whether ranges hold nearly all device time, and enough launches each for a call of a program."""
-    inside = forest_of(draft.column("parent_id")).outermost_around(opened)[draft.node]
-    length, works = draft.length(), draft.works() & (inside >= 0)
-    least = np.bincount(inside[works], minlength=len(opened))[opened].min()
-    held = int(length[inside >= 0].sum())
-    return bool(
-        least >= draft.constants.fewest_launches and held >= draft.constants.holds_ratio * max(int(length.sum()), 1)
-    )
 
 
 def _unmarked_models(draft: Draft) -> np.ndarray:

@@ -88,18 +88,8 @@ class Ranges:
     def outermost(self, mask: np.ndarray) -> np.ndarray:
         return mask & ~self.inside(mask)
 
-    def innermost_by_name(self, mask: np.ndarray) -> np.ndarray:
-        """Those of ``mask`` whose folded name never has another of ``mask`` inside: a name is a layer or a
-        container everywhere, whatever one call of it happened to contain. One that lies directly in itself
-        (`GraphModule_0`) says nothing by its name: each is judged by what it holds."""
-        around = self.around(mask)
-        holds = np.zeros(int(self.folded_id.max(initial=0)) + 1, bool)
-        nested, in_itself = holds.copy(), mask & (self.parent >= 0)
-        holds[self.folded_id[mask & around]] = True
-        above = self.forest.nearest(mask)[self.parent]
-        in_itself &= (above >= 0) & (self.folded_id[above] == self.folded_id)
-        nested[self.folded_id[in_itself]] = True
-        return mask & np.where(nested[self.folded_id], ~around, ~holds[self.folded_id])
+    def innermost(self, mask: np.ndarray) -> np.ndarray:
+        return mask & ~self.around(mask)
 
 
 def until_the_next(trace: Trace, names: NodeNames, constants: Constants) -> Trace:

@@ -378,8 +378,6 @@ def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray,
     inner = [c for c in inner if share[c] >= least or structure.kinds[c].role != STEP]  # a part of what is learned
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
     less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
-    if mine.role != STEP and any(structure.kinds[c].role == STEP for c in inner):
-        less = _LESS[role] + _LESS[OTHER]
     return float(worth(share[kind], 1.0, mine.turn_count, constants.prior_of_place**less))
 
 
@@ -660,8 +658,12 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
         if len(starts) < constants.fewest_turns:
             continue
         least = (1 - constants.alike_ratio) * np.median(np.diff(starts))
-        starts = np.r_[0, starts] if starts[0] >= least else starts
-        starts = starts[np.r_[True, np.diff(np.append(starts, size))[1:] >= least]]
+        starts = np.r_[0, starts] if _is_execution_before(launches.symbols, starts, least, constants) else starts
+        is_short = np.r_[False, np.diff(np.append(starts, size))[1:] < least]
+        last, starts = int(starts[-1]), starts[~is_short]
+        # the recording may have stopped in one that begins as the others do
+        if is_short[-1] and last in _begins(launches.symbols, launches.symbols[starts[len(starts) // 2] :]):
+            starts = np.append(starts, last)
         ends = np.append(starts[1:], size)
         if len(starts) < constants.fewest_turns:
             continue
@@ -681,6 +683,14 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
         if is_better and (best is found or len(starts) > len(best)):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), launches)
     return best
+
+
+def _is_execution_before(symbols: np.ndarray, starts: np.ndarray, least: float, constants: Constants) -> bool:
+    """Whether what stands before the first mark is an execution: long enough, and of launches that come again, or with
+    most of those of a usual one."""
+    head, usual = symbols[: starts[0]], symbols[starts[len(starts) // 2 - 1] : starts[len(starts) // 2]]
+    pairs = ((head, symbols[starts[0] :]), (usual, head))
+    return len(head) >= least and any(np.isin(*pair).mean() >= constants.alike_ratio for pair in pairs if len(pair[0]))
 
 
 def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -> bool:
@@ -738,6 +748,10 @@ def _explain(
         return False  # a mark in each layer of one execution
     size, own = ends - starts, found.ends - found.starts
     alike, own_alike = (are_alike(np.zeros(len(v), np.int64), v, constants) @ v / v.sum() for v in (size, own))
+    # what comes after every k-th turn is a check; what holds now more of them, now fewer, is a loop of its own
+    is_varied = len(inside) > 1 and np.bincount(inside[:-1]).max() < constants.alike_ratio * (len(inside) - 1)
+    if is_whole and is_varied and np.median(inside) > 1 and own_alike >= constants.alike_ratio:
+        return False
     if alike < constants.alike_ratio * own_alike:
         return False
     owner = np.repeat(np.arange(len(starts)), size)
