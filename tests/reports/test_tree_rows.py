@@ -9,6 +9,7 @@ import pytest
 from reports import samples
 from xsp_post.model.results import Analysis
 from xsp_post.reports import tree_rows
+from xsp_post.reports.terminal_tree import tree_table
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -83,3 +84,74 @@ def test_a_range_that_holds_what_the_one_around_it_does_takes_no_line():
     names = shown["name"].tolist()
     assert names[:4] == ["step", "layer a", "product", "sum"] and not {"execute", "alias"} & set(names)
     assert len(names) <= 8
+
+
+def of_rows(rows, work=()):
+    """Results of ranges (name, parent, level, device_ns) and of kernels (path, name, device_ns)."""
+    paths = samples.frame_of("paths", [
+        {"path_id": k, "parent_path_id": parent, "level": level, "name": name, "device_ns": ns}
+        for k, (name, parent, level, ns) in enumerate(rows)
+    ])  # fmt: skip
+    numbers = {name: 0 for name in ("gap_ns", "idle_ns", "busy_ns", "kernel_ns", "copy_ns", "graph_ns", "kernel_count")}
+    paths = paths.assign(capture_id=0, call_count=1, duration_ns=paths["device_ns"], span_kind="range", **numbers)
+    ran = samples.frame_of("operations", [
+        {"capture_id": 0, "path_id": path, "kind": "kernel", "name": name, "operation_count": 1, "device_ns": ns}
+        for path, name, ns in work
+    ])  # fmt: skip
+    return Analysis({"paths": paths, "operations": ran})
+
+
+def names_of(table) -> list[str]:
+    return [str(cell) for cell in table.columns[0].cells]
+
+
+def test_siblings_of_one_name_with_other_insides_are_counted_together():
+    """18 blocks of which two hold one range more: the verdict says 18, and so does the row of the sixteen."""
+    rows = [("all", -1, "MODEL", 1800)]
+    for k in range(18):
+        rows.append((f"block.{k}", 0, "LAYER", 100))
+        rows += [("extra", len(rows) - 1, "OPERATION", 10)] * (k >= 16)
+    table, _ = tree_table(tree_rows.tree_rows(of_rows(rows)), 200)
+    assert [one.split(" × ")[0].strip() for one in names_of(table) if "×" in one] == ["16 of 18"]
+
+
+def test_on_a_screen_kernels_that_are_printed_alike_are_one_row():
+    """Twelve variants of a template that hold most of the time must not hide in a sum of rows."""
+    work = [(0, f"void f<A<{k}>>(int)", 50) for k in range(12)] + [(0, "void g(int)", 100), (0, "void h(int)", 90)]
+    results = of_rows([("all", -1, "MODEL", 790)], work)
+    screen, whole = tree_rows.tree_rows(results, lines=14), tree_rows.tree_rows(results)
+    assert screen["name"].iloc[1].startswith("f<") and screen["device_ns"].iloc[1] == 600
+    assert whole["device_ns"].iloc[1] == 100
+
+
+def test_one_row_is_printed_and_not_its_sum():
+    rows = [("all", -1, "MODEL", 1000), ("attention", 0, "LAYER", 700), ("projection", 0, "LAYER", 300)]
+    rows += [("x" * (k + 1), 1, "OPERATION", 70) for k in range(10)]
+    shown = tree_rows.tree_rows(of_rows(rows), lines=5)["name"].tolist()
+    assert "projection" in shown and "1 more" not in shown and len(shown) <= 5
+
+
+def test_on_a_screen_what_the_verdict_is_of_stands_first():
+    """Copies at the start hold most of the time; the executions are what the verdict is of."""
+    rows = [("all", -1, "CAPTURE", 1000), ("load", 0, "APPLICATION", 800), ("loop", 0, "APPLICATION", 200),
+            ("step", 2, "MODEL", 200)]  # fmt: skip
+    assert tree_rows.tree_rows(of_rows(rows), lines=14)["name"].tolist()[1:3] == ["loop", "step"]
+    assert tree_rows.tree_rows(of_rows(rows))["name"].tolist()[1] == "load"
+
+
+def test_names_that_differ_in_the_middle_stay_different_on_a_narrow_terminal():
+    name = "bmm_Bfloat16_Bfloat16Bfloat16_Fp32_{}_dynB_sm100f"
+    work = [(0, name.format(one), 100) for one in ("swiGlu", "clamp_")]
+    rows = tree_rows.tree_rows(of_rows([("all", -1, "MODEL", 200)], work))
+    cells = names_of(tree_table(rows, 60)[0])
+    assert len(set(cells)) == len(cells) and all(one.strip().startswith("bmm") for one in cells[1:])
+
+
+@pytest.mark.parametrize("wanted", ["idle_ns", "copy_ns"])
+def test_the_column_of_what_limits_gives_way_last(wanted):
+    rows = tree_rows.tree_rows(of_rows([("a range of a long name, long enough", -1, "MODEL", 200)]))
+    rows = rows.assign(idle_ns=3, copy_ns=20, graph_ns=90, duration_ns=400, idle_cause="host_code")
+    words = {"idle_ns": "waited", "copy_ns": "copy time"}
+    shown, left = tree_table(rows, 75, wanted=wanted)
+    assert words[wanted] in [str(one.header) for one in shown.columns] and left
+    assert words[wanted] in tree_table(rows, 75)[1]

@@ -1,5 +1,7 @@
 """Where most of what limits is: in ranges, between the executions, and in all other places."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 from builders import ExportBuilder
@@ -7,7 +9,8 @@ from builders import ExportBuilder
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.reports.verdict import main_limit, sentence_of
-from xsp_post.reports.where import _alike, place_text, places
+from xsp_post.reports.text import alike_kernels
+from xsp_post.reports.where import Place, _merged, next_capture, place_text, places
 
 US = 1_000
 STEPS = Options(model_range="^step")
@@ -82,4 +85,22 @@ def test_of_limits_that_overlap_both_have_a_place(tmp_path):
 
 def test_kernels_that_are_printed_alike_are_one():
     names = pd.Series(["void f<A<1>>(int)", "void g(int)", "void f<A<2>>(int)", "void g(int)"])
-    assert _alike(names).tolist() == [names[0], names[1], names[0], names[1]]
+    assert alike_kernels(names).tolist() == [names[0], names[1], names[0], names[1]]
+
+
+def test_ranges_of_one_name_in_unlike_ones_are_one_place():
+    found = [Place("host", name, around, "host_code\n", time - 1, time)
+             for name, around, time in [("wait", "", 90), ("load", "", 60), ("wait", "", 50), ("load", "step", 20)]]  # fmt: skip
+    merged = _merged(found)
+    assert [(one.name, one.around, one.time_ns, one.what_ns) for one in merged] == [
+        ("wait", "", 140, 138), ("load", "", 60, 59), ("load", "step", 20, 19)
+    ]  # fmt: skip
+
+
+def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
+    """Host code in a range of the user: nothing that is known to help, so the screen says where to look."""
+    results, limit, found = said(loop(tmp_path, inside_us=300))
+    assert limit.kind == "host" and found[0].name == "part a"
+    assert next_capture(results, limit, found, []) == "Most is to be gained from host code in part a."
+    little = [replace(found[0], ratio=limit.gain("host") * share) for share in (0.09, 0.11)]
+    assert [bool(next_capture(results, limit, [one], [])) for one in little] == [False, True]

@@ -37,6 +37,8 @@ from xsp_post.reports.verdict import verdict_line
 from xsp_post.reports.why import late_rank_line, print_first, why
 from xsp_post.tables.analyses.ranks import rank_sentence
 
+# Columns of the tree that show a resource of the verdict; of the others how long a device waited.
+_COLUMN_OF = {"kernels": "", "communication": "", "copies": "copy_ns"}
 _SCREEN = 14  # rows of the trees on the first screen
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
@@ -56,7 +58,7 @@ def print_tree(
     Without ``verbose`` one screen, with advice from ``whole``, where ``results`` hold less than that needs."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     lines = {} if verbose or layer or rank is not None else {"lines": max(_SCREEN // max(len(captures), 1), 4)}
-    rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)
+    rows, wanted = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines), ""
     if sentence := part_sentence(results):
         say(console, Text(sentence, style="bold"))
     if layer or rank is not None:
@@ -65,9 +67,11 @@ def print_tree(
     if verbose or own_verdicts(results):
         say(console, verdict_line(results))
     else:
-        print_first(console, why(whole or results))
+        said = why(whole or results)
+        print_first(console, said)
+        wanted = next(filter(None, (_COLUMN_OF.get(one, "idle_ns") for one in said.limit.limits)), "")
     for _, capture in captures.iterrows():  # a handful of captures, never events
-        print_capture(console, results, capture, rows, verbose=verbose)
+        print_capture(console, results, capture, rows, verbose=verbose, wanted=wanted)
     if verbose:
         print_findings(console, results)
     else:
@@ -75,9 +79,11 @@ def print_tree(
 
 
 def print_capture(
-    console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame, *, verbose: bool = True
-) -> None:
-    """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance."""
+    console: Console, results: Results, capture: pd.Series, rows: pd.DataFrame, *, verbose: bool = True,
+    wanted: str = "",
+) -> None:  # fmt: skip
+    """What was recorded, the tree of one capture (its part of ``rows``, as `tree_rows` gives them), and its balance.
+    ``wanted``: as `tree_table`."""
     capture_id = int(capture["capture_id"])
     for line in headline(capture, verbose).split("\n"):
         say(console, line) if verbose else one_line(console, _first_parts(line, console.width))
@@ -91,7 +97,8 @@ def print_capture(
         for text in (*more, memory_line(results, capture_id), *gpu_samples_lines(results, capture_id)):
             if text:
                 say(console, text)
-    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width, work=device_of(results).work)
+    work = device_of(results).work
+    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width, work=work, wanted=wanted)
     console.print(table, highlight=False)
     _say_left_out(console, left_out)
     if not verbose:

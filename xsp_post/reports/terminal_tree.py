@@ -10,7 +10,7 @@ from xsp_post.base.texts import SENTENCES
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import shorten
+from xsp_post.reports.text import cut_alike, shorten
 from xsp_post.reports.tree_rows import MOSTLY_WAIT, STRUCTURELESS, Row
 
 _LEVEL_STYLE = {
@@ -28,10 +28,11 @@ _MOST_WAIT = 0.1  # where devices waited less than this share of the capture, bu
 
 
 def tree_table(
-    rows: pd.DataFrame, width: int, whole_ns: int | None = None, work: str = "kernels"
+    rows: pd.DataFrame, width: int, whole_ns: int | None = None, work: str = "kernels", wanted: str = ""
 ) -> tuple[Table, list[str]]:
     """The table, and the titles of the columns that the width leaves no room for. ``whole_ns``: device time that
-    shares are of, where the rows are a part of the tree. ``work``: what the device ran (`facts.device_of`)."""
+    shares are of, where the rows are a part of the tree. ``work``: what the device ran (`facts.device_of`).
+    ``wanted``: the column of what limits, the last to give way."""
     has_device = bool(rows["device_ns"].max()) if len(rows) else False
     columns = _columns(rows) if has_device else ("call_count", "duration_ns", "share")
     titles = {column: label_of("paths", column).replace("kernel", work[:-1]) for column in columns}
@@ -41,10 +42,10 @@ def tree_table(
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
     widths = {column: 2 + max([len(titles[column]), *(len(line[column]) for line in cells)]) for column in columns}
-    wanted = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
+    name_width = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
     left_out: list[str] = []
-    for column in _dispensable(rows, root_ns) if has_device else _DISPENSABLE:
-        if column in widths and wanted + sum(widths.values()) > width and (has_device or column != "duration_ns"):
+    for column in _dispensable(rows, root_ns, wanted) if has_device else _DISPENSABLE:
+        if column in widths and name_width + sum(widths.values()) > width and (has_device or column != "duration_ns"):
             del widths[column]
             left_out.append(titles[column])
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
@@ -53,13 +54,14 @@ def tree_table(
     for column in widths:
         table.add_column(titles[column], justify="right", no_wrap=True)
     room = max(width - sum(widths.values()), 8)
-    for row, line in zip(records, cells):
-        table.add_row(_name(row, room), *(line[column] for column in widths))
+    for row, label, line in zip(records, _labels(records, room), cells):
+        table.add_row(_name(row, label), *(line[column] for column in widths))
     return table, left_out
 
 
-def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
-    """Columns in the order in which they give way, by what this capture's time went to."""
+def _dispensable(rows: pd.DataFrame, root_ns: int, wanted: str) -> tuple[str, ...]:
+    """Columns in the order in which they give way, by what this capture's time went to; ``wanted`` before the device
+    time only."""
     small = [part for part in ("copy_ns", "graph_ns") if rows[part].max() < _SMALL_SHARE * root_ns]
     waited, extent = rows["idle_ns"].max(), float(rows["duration_ns"].iloc[0])
     order = ["kernel_ns", *small, *(column for column in _DISPENSABLE if column not in small)]
@@ -69,20 +71,35 @@ def _dispensable(rows: pd.DataFrame, root_ns: int) -> tuple[str, ...]:
     elif waited >= MOSTLY_WAIT * extent:
         order.remove("idle_ns")
         order.insert(order.index("kernel_count") + 1, "idle_ns")
-    return tuple(dict.fromkeys(order))
+    order = list(dict.fromkeys(order))
+    if wanted in order:
+        order.remove(wanted)
+        order.insert(order.index("kernel_count") + 1, wanted)
+    return tuple(order)
 
 
-def _name(row: Row, room: int) -> Text:
-    """The first cell of a line, cut to its room so that what follows the name is kept."""
-    mark = _mark(row)
+def _name(row: Row, label: str) -> Text:
+    """The first cell of a line."""
     name = Text("  " * row["indent"], no_wrap=True, overflow="ellipsis")
-    if row["repeat_count"] > 1:
-        name.append(f"{row['repeat_count']} × ", style="bold")
-    left = room - name.cell_len - len(mark)
-    label = shown(_label(row))
-    fitting = _fitting_copy(label, left) if row["span_kind"] in ("memcpy", "memset") else _fitting(label, left)
-    name.append(fitting, style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
-    return name.append(mark, style="italic dim")
+    name.append(_times(row), style="bold").append(label, style=_LEVEL_STYLE.get(str(row["level"]), "dim"))
+    return name.append(_mark(row), style="italic dim")
+
+
+def _labels(rows: list[Row], room: int) -> list[str]:
+    """The texts of lines, cut to their room so that what follows is kept; different texts stay different."""
+    labels = [shown(_label(row)) for row in rows]
+    rooms = [room - 2 * row["indent"] - len(_times(row) + _mark(row)) for row in rows]
+    is_copy = [row["span_kind"] in ("memcpy", "memset") for row in rows]
+    fitting = [(_fitting_copy if one else _fitting)(label, left) for one, label, left in zip(is_copy, labels, rooms)]
+    alike: dict[str, list[int]] = {}
+    for number, text in enumerate(fitting):
+        alike.setdefault(text, []).append(number)
+    for numbers in alike.values():
+        if len({labels[k] for k in numbers}) > 1:
+            least = max(min(rooms[k] for k in numbers), 6)
+            for k, text in zip(numbers, cut_alike([labels[k] for k in numbers], least)):
+                fitting[k] = text
+    return fitting
 
 
 def _fitting(label: str, room: int) -> str:
@@ -121,8 +138,13 @@ def _mark(row: Row) -> str:
 
 
 def _name_length(row: Row) -> int:
-    repeats = len(f"{row['repeat_count']} × ") if row["repeat_count"] > 1 else 0
-    return len(f"{row['name']}{_line(row)}") + 2 * row["indent"] + repeats + len(_mark(row))
+    return len(f"{row['name']}{_line(row)}{_times(row)}{_mark(row)}") + 2 * row["indent"]
+
+
+def _times(row: Row) -> str:
+    """``24 × ``, or ``16 of 18 × `` where others of the name have other insides, and their own rows."""
+    count, alike = row["repeat_count"], row["alike_count"]
+    return f"{count} of {alike} × " if alike > count > 1 else f"{count} × " if count > 1 else ""
 
 
 def _columns(rows: pd.DataFrame) -> tuple[str, ...]:

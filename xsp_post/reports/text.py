@@ -94,7 +94,9 @@ def cut_alike(texts: list[str], length: int) -> list[str]:
         return texts
     pairs = enumerate(zip(min(texts), max(texts)))
     start = next((place for place, (one, other) in pairs if one != other), 0)
-    begun = [f"…{text[start:]}" if start > 2 and len(text) > length else text for text in texts]
+    start -= len(texts[0][:start]) - len(texts[0][:start].rstrip("0123456789"))  # a number is not cut
+    head = max(length - 1 - max(len(text) - start for text in long), 0)
+    begun = [f"{text[:head]}…{text[start:]}" if start > head + 2 and len(text) > length else text for text in texts]
     found = [shorten(text, length) for text in begun]
     if len({*found}) < len({*texts}):
         found = [f"…{text[1 - length :]}" if len(text) > length else text for text in begun]
@@ -164,6 +166,13 @@ def short_kernels(names: pd.Series, length: int = SHORT_LENGTH) -> pd.Series:
     codes, values = pd.factorize(names, use_na_sentinel=True)
     full = _visible_texts(values.tolist(), 2000)
     return _spread(make_distinct([short_kernel(name, length) for name in full], full), codes, names.index)
+
+
+def alike_kernels(names: pd.Series) -> pd.Series:
+    """Kernels that are printed alike as one: the first name of each."""
+    codes, known = pd.factorize(names.astype(object))
+    short, _ = pd.factorize(np.array([short_kernel(visible(name)) for name in known], object))
+    return pd.Series(known[np.unique(short, return_index=True)[1]][short][codes], index=names.index)
 
 
 def make_distinct(short: Sequence[str], full: Sequence[str]) -> list[str]:

@@ -1,5 +1,6 @@
 """Results → the rows of the tree, in the order in which they are printed."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any
@@ -7,12 +8,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.repeats import fold_with_targets, summed
+from xsp_post.arrays.repeats import fold_with_targets, pair_numbers, summed, without_numbers
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.reports.pick import of_capture
+from xsp_post.reports.text import alike_kernels, make_distinct, short_kernel, visible
 
 Row = dict[Any, Any]  # a row of the tree, by column
 At = tuple[int, ...]  # of a printed row: its number among those beside it, behind those of the rows around it
@@ -62,7 +64,7 @@ def tree_rows(
     paths = results.frame("paths")
     for capture in np.unique(paths["capture_id"]).tolist():
         mine = of_capture(paths, capture).drop(columns="capture_id")
-        tree = _Rows(mine, of_capture(work, capture), top)
+        tree = _Rows(mine, of_capture(work, capture), top, lines < _MANY_LINES)
         roots = tree.roots(layer, rank)
         listed = tree.listed(DEPTH if depth is None else depth, roots, has_layers=depth is None)
         if depth is None and len(listed) > lines:
@@ -76,9 +78,10 @@ def tree_rows(
 
 
 class _Rows:
-    """The folded tree of one capture and the device work in it."""
+    """The folded tree of one capture and the device work in it. ``is_screen``: what the verdict is of comes first, and
+    kernels that are printed alike are one row, as among its places."""
 
-    def __init__(self, paths: pd.DataFrame, work: pd.DataFrame, top: int) -> None:
+    def __init__(self, paths: pd.DataFrame, work: pd.DataFrame, top: int, is_screen: bool) -> None:
         folded, target = fold_with_targets(paths)
         if "idle_ns" not in folded:
             folded = folded.assign(idle_ns=np.nan, idle_cause="")
@@ -92,11 +95,15 @@ class _Rows:
         is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
         # ranks stand in their order, everything else by weight
         order = np.where(is_rank, -folded["path_id"], folded["cost_ns"])
-        folded = folded.assign(is_work=False, is_rank=is_rank)
+        holds_model = _around(folded, folded["level"].astype(str).eq("MODEL").to_numpy()) & is_screen
+        folded = folded.assign(is_work=False, is_rank=is_rank, holds_model=holds_model)
         parents = folded["parent_path_id"].to_numpy()
-        self.order = np.lexsort((-folded["duration_ns"], -order, ~is_rank, parents))
+        self.order = np.lexsort((-folded["duration_ns"], -order, ~holds_model, ~is_rank, parents))
         self.parents = parents[self.order]
         self.columns: Columns = {str(column): _held(folded[column]) for column in folded}
+        self.columns["alike_count"] = _alike_counts(folded)
+        if is_screen:
+            work = work.assign(name=alike_kernels(work["name"]))
         self.work = _work_columns(_summed_work(work, target))
 
     @cached_property
@@ -166,7 +173,7 @@ class _Rows:
                 break
             place = heappop(closed)[1]
             number, opened = counts.get(place, 0) + 1, []
-            needed = 1 + (number == 1 < len(inside[place]))
+            needed = 1 + (number == 1 < len(inside[place])) - (number == len(inside[place]) > 1)
             if needed > left:
                 continue
             counts[place], left = number, left - needed
@@ -202,11 +209,7 @@ class _Rows:
         cost = self.columns["cost_ns"]
         is_heavy, holds_most = cost >= _HEAVY_SHARE * self.cost, cost > self.cost / 2
         is_layer = (np.asarray(self.columns["level"] == "LAYER") & is_heavy) | holds_most
-        above = pd.Index(self.columns["path_id"]).get_indexer(pd.Index(self.columns["parent_path_id"]))
-        found, rows = is_layer.copy(), np.flatnonzero(is_layer)
-        while len(rows := above[rows][above[rows] >= 0]):
-            found[rows] = True
-        return found & is_heavy
+        return _around(self.columns, is_layer) & is_heavy
 
     def _heavy_layers(self, row: Row) -> list[Row]:
         """Below the depth that is listed: layers with much of the time, what is around them, and the rest as a sum."""
@@ -233,18 +236,19 @@ class _Rows:
                 lines.insert(0, self._host_only(ranges[idle]))
                 ranges = ranges[~idle]
         if is_own:
-            ranges = ranges[np.argsort(-self.columns["cost_ns"][ranges], kind="stable")]
+            ranges = ranges[np.lexsort((-self.columns["cost_ns"][ranges], ~self.columns["holds_model"][ranges]))]
         # the rows of frames become records only where they can be printed
+        most = self.top + 1  # one row takes as many lines as its sum
         listed = [
-            *(("range", line) for line in _records(self.columns, ranges[: self.top])),
+            *(("range", line) for line in _records(self.columns, ranges[:most])),
             *(("line", line) for line in lines[:1] if not line["is_work"]),
-            *(("work", line) for line in _work_records(self.work, own[: max(self.top, _TOLD_APART)])[: self.top]),
+            *(("work", line) for line in _work_records(self.work, own[: max(most, _TOLD_APART)])[:most]),
             *(("line", line) for line in lines if line["is_work"]),
         ]
         if is_own:
-            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, -_cost(one[1])))
+            listed.sort(key=lambda one: (one[1]["span_kind"] == _REST, not one[1].get("holds_model"), -_cost(one[1])))
         shown = min(self.top, max(self._worth(listed), 1)) if self.sums_tiny else self.top
-        shown += shown + 1 == len(listed) == len(own) + len(ranges) + len(lines)  # one line is as short as its sum
+        shown += shown + 1 == len(listed) == len(own) + len(ranges) + len(lines)
         kept, left = listed[:shown], listed[shown:]
         count = {kind: sum(1 for one, _ in kept if one == kind) for kind in ("range", "work")}
         left_out = [
@@ -295,6 +299,15 @@ class _Rows:
         return _other([_taken(self.columns, ranges)], label)
 
 
+def _around(rows: Mapping[str, Any], chosen: np.ndarray) -> np.ndarray:
+    """The chosen rows and all that lie around them. Shape kept."""
+    above = pd.Index(rows["path_id"]).get_indexer(pd.Index(rows["parent_path_id"]))
+    found, inside = chosen.copy(), np.flatnonzero(chosen)
+    while len(inside := np.unique(above[inside][above[inside] >= 0])):
+        found[inside] = True
+    return found
+
+
 def _numbered(place: At, rows: list[Row]) -> list[tuple[At, Row]]:
     """Rows inside that of a place, with their own places."""
     return [((*place, number), row) for number, row in enumerate(rows)]
@@ -331,6 +344,12 @@ def _one_row(line: Row) -> Columns:
     return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
 
 
+def _alike_counts(folded: pd.DataFrame) -> np.ndarray:
+    """By row how many siblings have its name but for the numbers: those in the row, and others with other insides."""
+    siblings = pair_numbers(folded["parent_path_id"].to_numpy(), without_numbers(folded["name"])[0])
+    return np.bincount(siblings, folded["repeat_count"])[siblings].astype(np.int64)
+
+
 def _held(series: pd.Series) -> np.ndarray:
     """The values; of texts the objects, of which some are taken again and again."""
     return series.to_numpy(object if isinstance(series.dtype, pd.CategoricalDtype) else None)
@@ -357,7 +376,7 @@ def _work_columns(work: pd.DataFrame) -> Columns:
     """Device work as rows of the tree; their names are made where they are printed (`_work_records`)."""
     kind, count, time = (_held(work[name]) for name in ("kind", "operation_count", "device_ns"))
     is_kernel, is_copy = (work["kind"].isin(kinds).to_numpy() for kinds in (["kernel"], ["memcpy", "memset"]))
-    constant = {"repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
+    constant = {"repeat_count": 1, "alike_count": 1, "is_folded": False, "is_inferred": False, "is_work": True,
                 **dict.fromkeys(_TIMES, np.nan)}  # fmt: skip
     return {
         **{column: _held(work[column]) for column in ("path_id", *_WORK, "bytes")},
@@ -370,8 +389,6 @@ def _work_columns(work: pd.DataFrame) -> Columns:
 
 
 def _work_records(work: Columns, rows: np.ndarray) -> list[Row]:
-    from xsp_post.reports.text import make_distinct, short_kernel, visible
-
     records = _records(work, rows)
     names = [_work_name(row) for row in records]
     kernels = [k for k, row in enumerate(records) if row["kind"] == "kernel"]
@@ -412,4 +429,4 @@ def _other(parts: list[Columns], label: str = "") -> Row:
     what = " kernels" if is_work and all((part["span_kind"] == "kernel").all() for part in parts) else ""
     name = label or f"{count} more{what}"
     return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name,
-            "repeat_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
+            "repeat_count": 1, "alike_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip

@@ -15,7 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import called, short_kernel, shorten, visible
+from xsp_post.reports.text import alike_kernels, called, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
     BALANCED,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 _DIGITS = re.compile(r"\d+")
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
+_MANY = 4  # times as many ranges are looked at as places are said
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
 
@@ -85,6 +86,18 @@ def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
     return [*named, Place(kept[0].resource, "", "", "", 0, left_ns, ratio, is_rest=True)] if is_much else named
 
 
+def _merged(found: list[Place]) -> list[Place]:
+    """Places of one name that did the same as one, largest first."""
+    sums: dict[tuple[str, str, str], Place] = {}
+    for one in found:
+        key = (one.name, one.around, one.what)
+        known = sums.get(key)
+        sums[key] = one if known is None else replace(
+            known, time_ns=known.time_ns + one.time_ns, what_ns=known.what_ns + one.what_ns
+        )  # fmt: skip
+    return sorted(sums.values(), key=lambda one: -one.time_ns)
+
+
 @dataclass(frozen=True)
 class _Amounts:
     """Time by row of `paths` and by what it was, ns."""
@@ -106,7 +119,8 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if not amounts.time_ns.sum():
         return []
     tree = _Tree(paths, amounts, resource)
-    heaviest = tree.heaviest(most, limit.scope == "execution" and resource in _WORK)  # waits are of the scope already
+    # waits are of the scope already; ranges of one name that lie in unlike ones are one place
+    heaviest = _merged(tree.heaviest(_MANY * most, limit.scope == "execution" and resource in _WORK))[:most]
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what is counted over all executions, as the part of those that the verdict is of; of one device
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
@@ -134,17 +148,10 @@ def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) ->
     work = work[work["capture_id"].isin(limit.captures) & work["kind"].isin(_WORK[resource])]
     if resource != "copies":
         work = work[is_of_family(work["name"], "communication") == (resource == "communication")]
-    names = _alike(work["name"].astype(object)) if resource != "copies" else _copied(work)
+    names = alike_kernels(work["name"]) if resource != "copies" else _copied(work)
     busy = {"kernels": "kernel_busy_ns", "communication": "communication_ns", "copies": "copy_busy_ns"}[resource]
     found = _Amounts(_rows_of(paths, work), names.to_numpy(object), work["device_ns"].to_numpy(np.int64))
     return found, float(limit.window.get(busy, 0))
-
-
-def _alike(names: pd.Series) -> pd.Series:
-    """Kernels that are printed alike as one: the first name of each."""
-    codes, known = pd.factorize(names)
-    short, _ = pd.factorize(np.array([short_kernel(visible(name)) for name in known], object))
-    return pd.Series(known[np.unique(short, return_index=True)[1]][short][codes], index=names.index)
 
 
 def _copied(work: pd.DataFrame) -> pd.Series:
@@ -336,4 +343,7 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
         if "HIP" not in set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)):
             return "" if counted_work_of(results, limit.captures) is not None else sentence("next.counters")
         return sentence("next.kernels", place=where[0].name) if where and where[0].name else ""
-    return ""
+    advised = sum(one.bound_ratio for one in advice if one.is_limit)
+    if not limit.is_gpu or advised >= gain or not where or not where[0].name or where[0].ratio < _LITTLE * gain:
+        return ""
+    return sentence("next.place", resource=sentence(f"resource.{where[0].resource}"), place=shorten(where[0].name, 48))

@@ -67,6 +67,11 @@ class Why:
     where: tuple[Place, ...] = ()  # the ranges with most of what limits
     next_capture: str = ""  # what to record next, where nothing, or no place, can be said
 
+    @property
+    def beyond(self) -> str:
+        """What the verdict's time leaves out of the user's, for a first screen: the host before and after it."""
+        return self.latency or self.lead_in.partition(";")[0].partition(",")[0].rstrip(".") + "." * bool(self.lead_in)
+
 
 def why(results: Results, *, layer: str = "") -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
@@ -198,7 +203,8 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if said.places:
         one_line(console, Text(shown(said.places, 400)))
     _print_steps(console, said)
-    for line in filter(None, (said.latency, said.coverage_note, "" if verbose else said.late_rank)):
+    first = said.latency if verbose else said.beyond
+    for line in filter(None, (first, said.coverage_note, "" if verbose else said.late_rank)):
         say(console, shown(line, 400))
     if verbose:
         details = said.verdict["details"][bool(said.latency) :]
@@ -253,17 +259,15 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
 def print_first(console: Console, said: Why) -> None:
     """What the screens of other commands begin with: verdict, what halving each resource saves, what to do next."""
     say(console, verdict_text(said.verdict))
-    rows = shares(said.limit)
-    if not rows:
-        return
-    bars = "  ".join(
-        f"{one['word']} {'█' * round(max(one['gain_ratio'], 0) * 10)} {format_ratio_percent(one['gain_ratio'])}"
-        for one in first_shares(rows, 0)[:-1]
-    )
-    one_line(console, " ".join((sentence("bar.short"), bars)))
+    if rows := shares(said.limit):
+        bars = "  ".join(
+            f"{one['word']} {'█' * round(max(one['gain_ratio'], 0) * 10)} {format_ratio_percent(one['gain_ratio'])}"
+            for one in first_shares(rows, 0)[:-1]
+        )
+        one_line(console, " ".join((sentence("bar.short"), bars)))
     for number, one in enumerate(said.advice[:_FEW], 1):
         one_line(console, f"  {number}. {bound_text(one)}: {shown(one.what, 300)}")
-    for line in filter(None, ("" if said.advice else said.no_advice, said.next_capture)):
+    for line in filter(None, ("" if said.advice else said.no_advice, said.next_capture, said.beyond)):
         one_line(console, f"  {line}")
     _print_steps(console, said)
 
