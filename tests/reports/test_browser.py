@@ -8,11 +8,14 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from builders import ExportBuilder
 from recorded import analyzed
 
 from reports.samples import HOSTILE, sample, waiting
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import units
+from xsp_post.pipeline import analyze
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).resolve().parents[2]
@@ -402,3 +405,114 @@ def test_the_timeline_shows_all_and_zooms_to_what_is_searched(open_page, results
     page.mouse.wheel(0, -300)
     page.wait_for_function(f"xspReport.timeline.view.to - xspReport.timeline.view.from < {span}")
     assert page.complaints == []
+
+
+def test_every_state_can_be_sent_as_an_address(open_page, results):
+    """What is sorted, searched, unfolded, chosen, zoomed, opened and coloured is there again behind its address."""
+
+    def pressed(page, part: str) -> list[str]:
+        return page.locator(f"#{part} [aria-pressed=true]").all_inner_texts()
+
+    def acts(page) -> list[tuple[str, object, object]]:
+        tree, lane = page.locator("[data-drawing=icicle]"), page.locator("[data-drawing=timeline]")
+        return [
+            ("layers", lambda: page.locator("[data-table=a02]").get_by_role("button", name="name").click(),
+             lambda at: at.locator("[data-table=a02] tbody tr").first.inner_text()),
+            ("layers", lambda: page.get_by_label("Search in A2").fill("bn"),
+             lambda at: at.locator("[data-table=a02] tbody tr").all_inner_texts()),
+            ("layers", lambda: page.locator("[data-table=a02] .unfold").click(),
+             lambda at: at.locator("[data-table=a02] tbody tr").count()),
+            ("layers", lambda: page.locator("#layers .blocks button").nth(1).click(), lambda at: pressed(at, "layers")),
+            ("kernels", lambda: page.locator("#kernels .blocks button").nth(1).click(),
+             lambda at: pressed(at, "kernels")),
+            ("rooflines", lambda: page.locator("#chart-a09").get_by_role("button", name="Linear").click(),
+             lambda at: pressed(at, "rooflines")),
+            ("tree", lambda: tree.get_by_role("button", name="Host time").click(), lambda at: pressed(at, "tree")),
+            ("tree", lambda: page.get_by_label("Search in the tree").fill("conv"),
+             lambda at: at.evaluate("xspReport.icicle.status.textContent")),
+            ("tree", lambda: page.evaluate("xspReport.icicle.zoom(2)"),
+             lambda at: at.evaluate("xspReport.icicle.state.focus")),
+            ("timeline", lambda: page.get_by_label("Search in the timeline").fill("conv"),
+             lambda at: at.evaluate("xspReport.timeline.state.hits.length")),
+            ("timeline", lambda: lane.get_by_role("button", name="Zoom in").click(),
+             lambda at: at.evaluate("Math.round(xspReport.timeline.view.to - xspReport.timeline.view.from)")),
+            ("findings", lambda: page.locator("#findings summary").last.click(),
+             lambda at: at.evaluate("[...document.querySelectorAll('#findings details')].map(one => one.open)")),
+            ("summary", lambda: page.locator("#theme").click(),
+             lambda at: at.evaluate("getComputedStyle(document.body).backgroundColor")),
+        ]  # fmt: skip
+
+    page, count = open_page(results), len(acts(open_page(results)))
+    other = open_page(results)
+    for number in range(count):
+        part, act, read = acts(page)[number]
+        page.show(part)
+        before = read(page)
+        act()
+        page.wait_for_timeout(400)  # a zoom is written once it is quiet
+        after, address = read(page), page.evaluate("location.hash")
+        assert after != before, part
+        other.show("trust")
+        other.show(address[1:])
+        other.wait_for_timeout(100)
+        assert read(other) == after, address
+        page.show(part)
+        assert read(page) == before, part  # without its keys the part stands as it began
+    assert page.complaints == [] and other.complaints == []
+
+
+def test_what_is_unfolded_for_paper_is_folded_again(open_page, results):
+    page = open_page(results)
+    page.show("findings")
+    flags = "[...document.querySelectorAll('main details')].filter(one => !one.closest('.vega')).map(one => one.open)"
+    before, address = page.evaluate(flags), page.evaluate("location.hash")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert all(page.evaluate(flags))
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    page.wait_for_timeout(100)
+    assert page.evaluate(flags) == before and page.evaluate("location.hash") == address
+
+
+def test_heads_and_numbers_of_a_table_stay_whole_on_paper(open_page, results):
+    page = open_page(results, 718)
+    page.emulate_media(media="print")
+    broken = page.evaluate("""[...document.querySelectorAll('.scroll th button, .scroll td.num > span')].filter(node => {
+        const range = document.createRange();
+        range.selectNodeContents(node);
+        const words = node.textContent.split(' ').length;
+        const lines = new Set([...range.getClientRects()].map(box => Math.round(node.closest('.wide th') ? box.left : box.top)));
+        return lines.size > words;
+    }).map(node => node.textContent)""")
+    assert broken == []
+    assert page.locator("table.wide").count() >= 1
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_button_of_the_timeline_leads_somewhere_else(open_page, tmp_path, count):
+    """One execution that is all of the recording needs no button; one that is a part of it is called by its name."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for step in range(count):
+        builder.range("step", step * 1000, step * 1000 + 900)
+        builder.kernel("gemm", launch=(step * 1000 + 10, step * 1000 + 20), run=(step * 1000 + 30, step * 1000 + 910 + 20 * step))
+    page = open_page(analyze([builder.write(tmp_path / "report.sqlite")], Options(model_range="^step")))
+    page.show("timeline")
+    zooms = page.locator("[data-drawing=timeline] [title^='Zoom to the']").all_inner_texts()
+    assert zooms == [] if count == 1 else len(zooms) >= 2
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_labels_of_an_axis_neither_repeat_nor_touch(open_page, results, width):
+    few = Analysis({**results.frames, "iterations": results.frame("iterations").groupby("capture_id").head(2)})
+    for shown in (results, few):
+        page = open_page(shown, width)
+        axes = page.evaluate("""[...document.querySelectorAll('[data-chart]')].flatMap(holder =>
+            [...holder.querySelectorAll('.role-axis-label')].map(axis => [holder.dataset.chart,
+                [...axis.querySelectorAll('text')].filter(one => one.textContent && one.getAttribute('opacity') !== '0')
+                    .map(one => [one.textContent, ...['left', 'right', 'top', 'bottom'].map(
+                        side => one.getBoundingClientRect()[side])])]))""")
+        assert len(axes) > 10
+        for chart, labels in axes:
+            assert len({one[0] for one in labels}) == len(labels), (chart, labels)
+            for (_, left, right, top, bottom), (_, left2, right2, top2, bottom2) in zip(labels, labels[1:]):
+                apart = max(left2 - right, left - right2), max(top2 - bottom, top - bottom2)
+                assert apart[0] >= 3 or apart[1] > -3, (chart, labels)

@@ -11,12 +11,12 @@ from reports.counting import Only
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import TABLES as SCHEMAS
-from xsp_post.reports import cases, document, frames, icicle, rooflines, timeline
+from xsp_post.reports import cases, document, frames, icicle, rooflines, theme, timeline
 from xsp_post.reports import verdict as verdict_module
 from xsp_post.reports.blocks import Chart, Table
 from xsp_post.reports.draw import MAX_BARS, binned, draw, rows_of
 from xsp_post.reports.html import render
-from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES
+from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES, sorted_by
 from xsp_post.reports.pick import windows
 from xsp_post.reports.sections import section_of
 from xsp_post.reports.summary import summarize
@@ -221,7 +221,7 @@ def test_first_median_and_slowest_are_chosen_once_each():
         return [one.title.split()[0] for one in windows(Analysis({"iterations": rows}), 0)]
 
     assert titles([10, 20, 30, 25]) == ["first", "median", "slowest"]
-    assert titles([20, 10, 30]) == ["median", "slowest"] and titles([5]) == ["median"] and titles([]) == []
+    assert titles([20, 10, 30]) == ["median", "slowest"] and titles([5]) == ["execution"] and titles([]) == []
 
 
 def test_the_critical_path_is_a_lane_of_its_own(results):
@@ -421,3 +421,24 @@ def test_a_capture_of_nothing_has_no_tree_to_draw(few):
     amounts = ["duration_ns", "device_ns", "kernel_ns", "busy_ns", "kernel_count"]
     paths = few.frames["paths"].iloc[:1].assign(**dict.fromkeys(amounts, 0), capture_id=0)
     assert not icicle.blocks(Analysis({"paths": paths}))
+
+
+def test_cases_that_are_ranks_are_no_batch_sizes_on_an_axis():
+    frame = samples.frame_of("a01", [
+        {"case_index": k, "batch_size": -1, "phase": "step", "rank_name": f"rank {k}", "is_optimal": False}
+        for k in range(2)
+    ])  # fmt: skip
+    named = frames.FRAMES["batches"](Analysis({"a01": frame}), None)
+    assert named["batch"].tolist() == ["rank 0", "rank 1"]
+    assert all(row.x_title != "batch size" for row in CHARTS.values() if row.rows == "batches")
+
+
+def test_a_level_says_what_it_stands_for():
+    said = theme.text_of(pd.Series(["M/L/G", "LAYER", ""]), "level")
+    assert said == ["M/L/G (ranges and kernels)", "LAYER", ""]
+
+
+def test_a_table_whose_first_order_is_not_known_is_sorted_by_what_it_cost():
+    rows = samples.frame_of("a13", [{"layer_index": k, "layer_latency_ns": ns} for k, ns in enumerate([5, 90, 30], 1)])
+    rows = rows.assign(non_gpu_by_sum_ns=np.nan)
+    assert sorted_by(rows, TABLES["a13"].sort)["layer_index"].tolist() == [2, 3, 1]

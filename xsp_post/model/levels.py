@@ -28,5 +28,6 @@ RUN_KERNEL = "M/L/G"
 RUN_COUNTERS = "M/L/G+counters"
 RUN_LEVELS = (RUN_MODEL, RUN_LAYER, RUN_KERNEL, RUN_COUNTERS)
 RUN_LEVEL_WORDS = dict(zip(RUN_LEVELS, ("no profiler", "layer ranges", "ranges and kernels", "counters")))
+RUN_LEVEL_TEXTS = {level: f"{level} ({word})" for level, word in RUN_LEVEL_WORDS.items()}
 # How the levels are typed on the command line (`--levels M,ML,MLG`).
 RUN_LEVEL_OPTIONS = {"M": RUN_MODEL, "ML": RUN_LAYER, "MLG": RUN_KERNEL}

@@ -101,7 +101,7 @@ def batches(results: Results, case: Case | None) -> pd.DataFrame:
     frame = frame.sort_values(["phase", "batch_size"], kind="stable", ignore_index=True)
     if (frame["batch_size"] == -1).all():
         frame = frame.drop(columns=["is_optimal"]).assign(is_optimal=False)
-    names = [label.removeprefix("batch ") or "all" for label in cases.labels(frame)] if len(frame) else []
+    names = [label or "all" for label in cases.labels(frame)] if len(frame) else []
     return frame.assign(batch=names, optimal=frame["is_optimal"].astype(bool).map({True: "optimal", False: "other"}))
 
 

@@ -62,11 +62,13 @@ def windows(results: Results, capture_id: int) -> list[Window]:
     latency = measured["latency_ns"]
     rows = {"median": (latency - latency.median()).abs().idxmin(), "first": measured.index[0],
             "slowest": latency.idxmax()}  # fmt: skip
-    words = {row: word for word, row in reversed(rows.items())}
+    words = {row: f"{word} execution" for word, row in reversed(rows.items())}
+    if len(measured) == 1:
+        words = {row: "execution" for row in words}
     return [
         Window(capture_id, int(row["iteration_index"]), int(row["start_ns"]),
                max(int(row["end_ns"]), int(row["start_ns"] + row["latency_ns"])),
-               f"{words[index]} execution ({int(row['iteration_index'])}, {visible(heaviest, 60)})")
+               f"{words[index]} ({int(row['iteration_index'])}, {visible(heaviest, 60)})")
         for index, row in measured.loc[[row for row in measured.index if row in words]].iterrows()
     ]  # fmt: skip
 

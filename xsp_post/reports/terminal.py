@@ -39,7 +39,7 @@ from xsp_post.tables.analyses.ranks import rank_sentence
 
 # Columns of the tree that show a resource of the verdict; of the others how long a device waited.
 _COLUMN_OF = {"kernels": "", "communication": "", "copies": "copy_ns"}
-_SCREEN = 14  # rows of the trees on the first screen
+_SCREEN = 13  # rows of the trees on the first screen
 _SEVERITY_STYLE = {"error": "bold red", "warning": "yellow", "info": "dim"}
 
 
@@ -57,17 +57,19 @@ def print_tree(
     """Captures, their trees, balance lines and findings; of some layers or a rank only their part of the trees.
     Without ``verbose`` one screen, with advice from ``whole``, where ``results`` hold less than that needs."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
-    lines = {} if verbose or layer or rank is not None else {"lines": max(_SCREEN // max(len(captures), 1), 4)}
-    rows, wanted = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines), ""
+    is_screen, wanted = not (verbose or layer or rank is not None), ""
+    said = why(whole or results) if is_screen and not own_verdicts(results) else None
+    left = _SCREEN - bool(said and said.beyond)
+    lines = {"lines": max(left // max(len(captures), 1), 4)} if is_screen else {}
+    rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)
     if sentence := part_sentence(results):
         say(console, Text(sentence, style="bold"))
     if layer or rank is not None:
         _print_part(console, captures, rows, device_of(results).work)
         return
-    if verbose or own_verdicts(results):
+    if said is None:
         say(console, verdict_line(results))
     else:
-        said = why(whole or results)
         print_first(console, said)
         wanted = next(filter(None, (_COLUMN_OF.get(one, "idle_ns") for one in said.limit.limits)), "")
     for _, capture in captures.iterrows():  # a handful of captures, never events

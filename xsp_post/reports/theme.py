@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import read_blocks
+from xsp_post.model.levels import RUN_LEVEL_TEXTS
 from xsp_post.model.schemas import TABLES, unit_of, units
 from xsp_post.reports.text import visible
 
@@ -82,7 +83,8 @@ def text_of(values: pd.Series, column: str | None = None) -> list[str]:
         return [units.UNKNOWN if _missing(v, column) else str(v) for v in values.tolist()]
     if pd.api.types.is_float_dtype(values.dtype):
         return [units.UNKNOWN if v != v else f"{v:.4g}" for v in values.tolist()]
-    return [visible(v) for v in values.tolist()]
+    words = RUN_LEVEL_TEXTS if column.endswith("level") else {}
+    return [words.get(v) or visible(v) for v in values.tolist()]
 
 
 def is_number(values: pd.Series) -> bool:

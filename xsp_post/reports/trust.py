@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.base.messages import INFO, SEVERITIES
 from xsp_post.base.texts import sentence
-from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_LEVEL_WORDS, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_LEVEL_TEXTS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS
@@ -104,8 +104,7 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
         *_counter_line(cases.rows(results, "a15", case)),
     ]
     found = pd.DataFrame(lines, columns=_COLUMNS)
-    words = {level: f"{level} ({word})" for level, word in RUN_LEVEL_WORDS.items()}
-    return found.assign(level=found["level"].replace(words))
+    return found.assign(level=found["level"].replace(RUN_LEVEL_TEXTS))
 
 
 def _model_line(results: Results, case: cases.Case | None, named: pd.Series) -> list[tuple[str, ...]]:

@@ -31,10 +31,14 @@ function recolored(value) {
 }
 // on a narrow screen labels and legends may not take the room of the bars, whatever the chart allows on a wide one
 const NARROW = { labelLimit: 120, columns: 1 };
+// both ends of a name tell something: an axis cuts it in the middle
+const MIDDLE = "length(datum.label) > 19 ? slice(datum.label, 0, 8) + '…' + slice(datum.label, -10) : datum.label";
 function withShortLabels(value) {
   if (Array.isArray(value)) return value.map(withShortLabels);
   if (!value || typeof value !== "object") return value;
-  return Object.fromEntries(Object.entries(value).map(([key, v]) => [key, key in NARROW && typeof v === "number" ? Math.min(v, NARROW[key]) : withShortLabels(v)]));
+  const short = Object.entries(value).map(([key, v]) => [key, key in NARROW && typeof v === "number" ? Math.min(v, NARROW[key]) : withShortLabels(v)]);
+  for (const [key, v] of short) if (key === "axis" && v?.labelLimit && !v.labelExpr) v.labelExpr = MIDDLE;
+  return Object.fromEntries(short);
 }
 
 async function drawChart(holder, alternative) {
@@ -111,11 +115,15 @@ function ensureChart(holder) {
   return pending.get(holder);
 }
 for (const holder of chartHolders) {
-  for (const button of holder.querySelectorAll(".alternatives button")) {
-    button.addEventListener("click", () => {
-      pending.set(holder, drawChart(holder, Number(button.dataset.alternative)).catch((error) => report.errors.push(String(error))));
-    });
-  }
+  const buttons = [...holder.querySelectorAll(".alternatives button")];
+  if (!buttons.length) continue;
+  const formOf = () => buttons.findIndex((button) => button.getAttribute("aria-pressed") === "true");
+  const draw = (form) => {
+    buttons.forEach((button, i) => button.setAttribute("aria-pressed", String(i === form)));
+    pending.set(holder, drawChart(holder, form).catch((error) => report.errors.push(String(error))));
+  };
+  const written = remember(holder, () => ({ form: formOf() || null }), () => draw(Number(place.form || 0)));
+  buttons.forEach((button, form) => button.addEventListener("click", () => { draw(form); written(); }));
 }
 if ("IntersectionObserver" in window) {
   const near = new IntersectionObserver((entries) => {

@@ -29,6 +29,20 @@ const report = (window.xspReport = {
 window.addEventListener("error", (event) => report.errors.push(String(event.message)));
 window.addEventListener("unhandledrejection", (event) => report.errors.push(String(event.reason)));
 
+/* --- what the address holds: #PART&show=BLOCK&layer=5&from=…&to=…&node=…&sort=…&search=…&open=…&theme=… ------- */
+const place = {}; // part, and what stands behind the & of the address
+const placeListeners = [];
+/* A table, chart or drawing whose state is in the address while it is on the screen. ``read``: key → value, null the
+   initial one; ``apply``: takes the state from the address. Returns what writes it down. */
+function remember(holder, read, apply) {
+  const isShown = () => !holder.closest(".away");
+  placeListeners.push(() => {
+    if (isShown() && Object.entries(read()).some(([key, value]) => String(value ?? "") !== (place[key] ?? ""))) apply();
+  });
+  holder.remembered = () => { if (isShown()) note(read()); };
+  return holder.remembered;
+}
+
 /* --- theme ------------------------------------------------------------------------------------------- */
 const themeListeners = [];
 const systemDark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -44,6 +58,7 @@ function themeChanged() {
 }
 document.getElementById("theme").addEventListener("click", () => {
   document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+  note({ theme: document.documentElement.dataset.theme });
   themeChanged();
 });
 systemDark.addEventListener("change", themeChanged);

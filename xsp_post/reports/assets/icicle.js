@@ -107,10 +107,10 @@ function buildIcicle(holder, data) {
   const canvas = el("canvas", { tabindex: "0", role: "application", "aria-roledescription": "tree", "aria-label": "The tree as an icicle. Arrow keys move, Enter zooms in, Escape zooms out." });
   const crumbs = el("nav", { class: "crumbs", "aria-label": "Path" });
   const status = el("span", { class: "status", "aria-live": "polite" });
-  const search = el("input", { type: "search", placeholder: "Search ranges and kernels…", "aria-label": "Search in the tree", oninput: () => { find(search.value); draw(); } });
+  const search = el("input", { type: "search", placeholder: "Search ranges and kernels…", "aria-label": "Search in the tree", oninput: () => { find(search.value); draw(); written(); } });
   const sides = el("span", { class: "switch", role: "group", "aria-label": "What width means" });
   for (const [key, label] of [["device_ns", "Device time"], ["host_ns", "Host time"]]) {
-    sides.append(el("button", { type: "button", text: label, "data-by": key, disabled: key === "device_ns" && !hasDevice, onclick: () => { state.by = key; find(state.words); draw(); } }));
+    sides.append(el("button", { type: "button", text: label, "data-by": key, disabled: key === "device_ns" && !hasDevice, onclick: () => { state.by = key; find(state.words); draw(); written(); } }));
   }
   const legend = el("span", { class: "legend" });
   const said = el("div", { class: "said", "aria-live": "polite" });
@@ -249,7 +249,16 @@ function buildIcicle(holder, data) {
     if (i >= 0) state.cursor = i;
     drawCrumbs();
     draw();
+    written();
   }
+  const firstBy = state.by;
+  const written = remember(holder, () => ({ node: state.focus >= 0 ? state.focus : null, by: state.by === firstBy ? null : state.by, search: state.words || null }), () => {
+    state.by = place.by || firstBy;
+    find((search.value = place.search || ""));
+    state.focus = place.node in children ? Number(place.node) : -1;
+    drawCrumbs();
+    draw();
+  });
   function at(event) {
     const box = canvas.getBoundingClientRect();
     const x = event.clientX - box.left, row = Math.floor((event.clientY - box.top) / ROW);
@@ -300,6 +309,7 @@ function buildIcicle(holder, data) {
   themeListeners.push(draw);
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
   report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, status };
-  zoom(-1);
+  drawCrumbs();
+  draw();
 }
 for (const holder of document.querySelectorAll('[data-drawing="icicle"]')) buildIcicle(holder, DATA.drawings[holder.dataset.id]);

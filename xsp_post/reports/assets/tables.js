@@ -7,6 +7,7 @@ function csvCell(value) {
   return /[",\r\n]/.test(cell) ? '"' + cell.replaceAll('"', '""') + '"' : cell;
 }
 
+const WIDE = 9; // columns that paper has room for with their heads beside each other
 function buildTable(holder, table) {
   const state = { key: null, down: false, words: "", all: false };
   const columns = table.columns;
@@ -24,14 +25,14 @@ function buildTable(holder, table) {
       el("button", { type: "button", text: column.title, onclick: () => sortBy(column) }));
     return head;
   });
-  const search = el("input", { type: "search", placeholder: "Search…", "aria-label": `Search in ${table.caption}`, oninput: () => { state.words = search.value; draw(); } });
+  const search = el("input", { type: "search", placeholder: "Search…", "aria-label": `Search in ${table.caption}`, oninput: () => { state.words = search.value; draw(); written(); } });
   const status = el("span", { class: "status", "aria-live": "polite" });
   const copy = el("button", { type: "button", text: "Copy as CSV", onclick: () => copyText(csv(), copy) });
-  const more = el("button", { type: "button", class: "unfold", onclick: () => { state.all = !state.all; draw(); } });
+  const more = el("button", { type: "button", class: "unfold", onclick: () => { state.all = !state.all; draw(); written(); } });
   const tools = el("div", { class: "table-tools" }, el("span", { class: "caption", text: table.caption }), search, copy);
   holder.append(tools,
     el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": table.caption },
-      el("table", {}, el("thead", {}, el("tr", {}, ...heads)), body)),
+      el("table", { class: columns.length > WIDE ? "wide" : null }, el("thead", {}, el("tr", {}, ...heads)), body)),
     el("div", { class: "table-foot" }, more, status));
 
   function order() {
@@ -54,7 +55,18 @@ function buildTable(holder, table) {
     state.down = state.key === column ? !state.down : Boolean(column.raw) && column.align === "num";
     state.key = column;
     draw();
+    written();
   }
+  const written = remember(holder,
+    () => ({ sort: state.key && (state.down ? "-" : "") + state.key.key, search: state.words || null, all: state.all ? 1 : null }),
+    () => {
+      const sort = place.sort || "";
+      state.down = sort.startsWith("-");
+      state.key = columns.find((column) => column.key === sort.replace("-", "")) || null;
+      state.words = search.value = place.search || "";
+      state.all = place.all === "1";
+      draw();
+    });
   function csv() {
     const lines = [columns.map((column) => csvCell(column.key)).join(",")];
     for (const row of order()) lines.push(columns.map((column) => csvCell(column.raw ? column.raw[row] : fullText(column, row))).join(","));

@@ -24,11 +24,11 @@ function buildTimeline(holder, data) {
   const canvas = el("canvas", { tabindex: "0", role: "application", "aria-label": "Timeline. Plus and minus zoom, left and right arrow keys move, n goes to the next hit of the search, 0 shows everything." });
   const status = el("span", { class: "status", "aria-live": "polite" });
   const button = (label, title, action) => el("button", { type: "button", text: label, title, "aria-label": title, onclick: action });
-  const search = el("input", { type: "search", placeholder: "Search kernels and ranges…", "aria-label": "Search in the timeline", oninput: () => find(search.value) });
+  const search = el("input", { type: "search", placeholder: "Search kernels and ranges…", "aria-label": "Search in the timeline", oninput: () => { find(search.value); written(); } });
   search.addEventListener("keydown", (event) => { if (event.key === "Enter") next(); });
   holder.append(el("div", { class: "table-tools" },
     el("span", { class: "switch" }, button("All", "All: show everything", () => goTime(0, length)),
-      ...data.windows.map((one) => button(one.title.split(" ")[0], `Zoom to the ${one.title}`, () => goTime(one.start_ns, one.end_ns)))),
+      ...data.windows.filter((one) => one.start_ns > 0 || one.end_ns < length).map((one) => button(one.title[0].toUpperCase() + one.title.split(" ")[0].slice(1), `Zoom to the ${one.title}`, () => goTime(one.start_ns, one.end_ns)))),
     el("span", { class: "switch" }, button("+", "Zoom in", () => zoom(0.5)), button("−", "Zoom out", () => zoom(2)), button("‹", "Earlier", () => move(-0.3)), button("›", "Later", () => move(0.3))),
     search, button("Next", "Next hit of the search", () => next()), status, exportButtons(canvas, () => draw(), "timeline")), el("div", { class: "pane" }, canvas));
   const present = new Set(data.kind);
@@ -129,14 +129,14 @@ function buildTimeline(holder, data) {
     }
   }
   /* The ends are moved into the recording, and written into the address once it is quiet. */
-  let written = 0;
+  let writing = 0;
   function goTime(from, to) {
     const span = Math.min(Math.max(to - from, 200), length);
     view.from = Math.min(Math.max(from, 0), length - span);
     view.to = view.from + span;
     draw();
-    clearTimeout(written);
-    written = setTimeout(() => note(span >= length ? { from: null, to: null } : { from: Math.round(view.from), to: Math.round(view.to) }), 200);
+    clearTimeout(writing);
+    writing = setTimeout(written, 200);
   }
   function zoom(factor, at = 0.5) {
     const span = view.to - view.from, wanted = Math.min(Math.max(span * factor, 200), length);
@@ -219,8 +219,12 @@ function buildTimeline(holder, data) {
   });
   report.onLayer(draw);
   themeListeners.push(draw);
-  placeListeners.push(() => {
-    if (Number.isFinite(numberAt("from")) && Number.isFinite(numberAt("to"))) goTime(numberAt("from"), numberAt("to"));
+  const written = remember(holder, () => {
+    const isAll = view.to - view.from >= length;
+    return { search: state.words || null, from: isAll ? null : Math.round(view.from), to: isAll ? null : Math.round(view.to) };
+  }, () => {
+    find((search.value = place.search || ""));
+    goTime(numberAt("from") || 0, numberAt("to") || length);
   });
   new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
   report.timeline = { view, zoom, draw, count, find, state, lanes };

@@ -1,8 +1,6 @@
-/* Part 2: one part of the page at a time. Every state has an address: #PART&show=BLOCK&layer=5&from=…&to=…&node=… */
+/* Part 3: one part of the page at a time. Every state has an address. */
 const parts = [...document.querySelectorAll("main > [id]")];
 const tocLinks = [...document.querySelectorAll("#toc a")];
-const place = {}; // part, and what stands behind the & of the address
-const placeListeners = [];
 const numberAt = (key) => (place[key] === undefined ? NaN : Number(place[key]));
 
 function addressOf(changes) {
@@ -35,38 +33,58 @@ function goTo(address) {
     if (isMine) link.setAttribute("aria-current", link.parentElement.querySelector("ul") ? "true" : "page");
     else link.removeAttribute("aria-current");
   }
-  for (const choose of part.querySelectorAll(".blocks button")) {
-    if (choose.dataset.show === place.show) choose.click();
+  const wanted = (place.show || "").split(",");
+  for (const { blocks, choose } of choosers.get(part)) choose(blocks.find((block) => wanted.includes(block.id)) || blocks[0]);
+  const open = (place.open || "").split(".");
+  detailsOf(part).forEach((one, i) => { one.open = initiallyOpen.has(one) !== open.includes(String(i)); });
+  if ((place.theme || "") !== (document.documentElement.dataset.theme || "")) {
+    if (place.theme) document.documentElement.dataset.theme = place.theme; else delete document.documentElement.dataset.theme;
+    themeChanged();
   }
   const layer = numberAt("layer");
   if (Number.isFinite(layer) && layer !== report.layer) report.select(layer);
   for (const listener of placeListeners) listener();
 }
 /* Of several charts of a part one is on the screen, and of several tables. */
+const choosers = new Map(parts.map((part) => [part, []]));
 for (const part of parts) {
-  for (const kind of ["chart", "table"]) {
+  for (const [kind, ofBlock] of [["chart", { form: null }], ["table", { sort: null, search: null, all: null }]]) {
     const blocks = [...part.querySelectorAll(`:scope > [data-${kind}]`)];
     if (blocks.length < 2) continue;
     const titleOf = (block) => block.querySelector("h3")?.textContent || DATA.tables[block.dataset.table].caption.split(/[,;:]/)[0];
-    const buttons = blocks.map((block) => el("button", { type: "button", text: titleOf(block), "data-show": block.id, onclick: () => choose(block) }));
+    const buttons = blocks.map((block) => el("button", { type: "button", text: titleOf(block), "data-show": block.id, onclick: () => press(block) }));
     const choices = el("div", { class: "switch blocks", role: "group", "aria-label": kind === "chart" ? "Charts" : "Tables" }, ...buttons);
     const choose = (chosen) => {
       const pressed = buttons.indexOf(document.activeElement);
       blocks.forEach((block, i) => { show(block, block === chosen); buttons[i].setAttribute("aria-pressed", String(block === chosen)); });
       if (kind === "table") chosen.firstChild.prepend(choices);
       buttons[pressed]?.focus();
-      if (place.part === part.id && place.show !== chosen.id) note({ show: chosen === blocks[0] ? null : chosen.id });
     };
+    const press = (chosen) => {
+      choose(chosen);
+      note({ ...ofBlock, show: [...part.querySelectorAll(":scope > [data-chart]:not(.away), :scope > [data-table]:not(.away)")]
+        .filter((block) => choosers.get(part).some(({ blocks: [first, ...others] }) => others.includes(block))).map((block) => block.id).join(",") || null });
+      chosen.remembered?.();
+    };
+    choosers.get(part).push({ blocks, choose });
     blocks[0].before(choices);
     choose(blocks[0]);
   }
 }
+const detailsOf = (part) => [...part.querySelectorAll("details")].filter((one) => !one.closest(".vega"));
+const initiallyOpen = new Set([...document.querySelectorAll("main details[open]")]);
+let printing = false;
+document.addEventListener("toggle", () => {
+  const part = parts.find((one) => one.id === place.part);
+  const changed = detailsOf(part).flatMap((one, i) => (one.open !== initiallyOpen.has(one) ? [i] : []));
+  if (!printing && changed.join(".") !== (place.open || "")) note({ open: changed.join(".") || null });
+}, true);
 document.addEventListener("click", (event) => {
   const link = event.target.closest?.('a[href^="#"]');
   if (!link || event.ctrlKey || event.metaKey) return;
   event.preventDefault();
-  const layer = report.layer >= 0 ? `&layer=${report.layer}` : "";
-  history.pushState(null, "", link.hash + layer);
+  const kept = ["layer", "theme"].filter((key) => place[key]).map((key) => `&${key}=${place[key]}`);
+  history.pushState(null, "", link.hash + kept.join(""));
   goTo(location.hash);
   window.scrollTo(0, 0);
 });
@@ -74,5 +92,10 @@ window.addEventListener("popstate", () => goTo(location.hash));
 report.onLayer((index) => note({ layer: index >= 0 ? index : null }));
 report.place = place;
 report.go = (address) => { history.pushState(null, "", address); goTo(address); };
-window.addEventListener("beforeprint", () => { for (const one of document.querySelectorAll("main details")) one.open = true; });
+window.addEventListener("beforeprint", () => { printing = true; for (const one of document.querySelectorAll("main details")) one.open = true; });
+window.addEventListener("afterprint", () => {
+  for (const one of document.querySelectorAll("main details")) one.open = initiallyOpen.has(one);
+  goTo(location.hash);
+  setTimeout(() => { printing = false; });
+});
 document.body.classList.add("views");
