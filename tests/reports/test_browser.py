@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from itertools import pairwise
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -476,11 +477,13 @@ def test_what_is_unfolded_for_paper_is_folded_again(open_page, results):
 def test_heads_and_numbers_of_a_table_stay_whole_on_paper(open_page, results):
     page = open_page(results, 718)
     page.emulate_media(media="print")
-    broken = page.evaluate("""[...document.querySelectorAll('.scroll th button, .scroll td.num > span')].filter(node => {
+    broken = page.evaluate("""[...document.querySelectorAll('.scroll th button, .scroll td.num > span')].filter(
+        node => {
         const range = document.createRange();
         range.selectNodeContents(node);
         const words = node.textContent.split(' ').length;
-        const lines = new Set([...range.getClientRects()].map(box => Math.round(node.closest('.wide th') ? box.left : box.top)));
+        const edge = node.closest('.wide th') ? 'left' : 'top';
+        const lines = new Set([...range.getClientRects()].map(box => Math.round(box[edge])));
         return lines.size > words;
     }).map(node => node.textContent)""")
     assert broken == []
@@ -493,7 +496,9 @@ def test_a_button_of_the_timeline_leads_somewhere_else(open_page, tmp_path, coun
     builder = ExportBuilder().process(100).thread(100).gpu()
     for step in range(count):
         builder.range("step", step * 1000, step * 1000 + 900)
-        builder.kernel("gemm", launch=(step * 1000 + 10, step * 1000 + 20), run=(step * 1000 + 30, step * 1000 + 910 + 20 * step))
+        builder.kernel(
+            "gemm", launch=(step * 1000 + 10, step * 1000 + 20), run=(step * 1000 + 30, step * 1000 + 910 + 20 * step)
+        )
     page = open_page(analyze([builder.write(tmp_path / "report.sqlite")], Options(model_range="^step")))
     page.show("timeline")
     zooms = page.locator("[data-drawing=timeline] [title^='Zoom to the']").all_inner_texts()
@@ -513,6 +518,6 @@ def test_labels_of_an_axis_neither_repeat_nor_touch(open_page, results, width):
         assert len(axes) > 10
         for chart, labels in axes:
             assert len({one[0] for one in labels}) == len(labels), (chart, labels)
-            for (_, left, right, top, bottom), (_, left2, right2, top2, bottom2) in zip(labels, labels[1:]):
+            for (_, left, right, top, bottom), (_, left2, right2, top2, bottom2) in pairwise(labels):
                 apart = max(left2 - right, left - right2), max(top2 - bottom, top - bottom2)
                 assert apart[0] >= 3 or apart[1] > -3, (chart, labels)

@@ -8,8 +8,8 @@ from builders import ExportBuilder
 
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
-from xsp_post.reports.verdict import main_limit, sentence_of
 from xsp_post.reports.text import alike_kernels
+from xsp_post.reports.verdict import main_limit, sentence_of
 from xsp_post.reports.where import Place, _merged, next_capture, place_text, places
 
 US = 1_000
@@ -89,8 +89,8 @@ def test_kernels_that_are_printed_alike_are_one():
 
 
 def test_ranges_of_one_name_in_unlike_ones_are_one_place():
-    found = [Place("host", name, around, "host_code\n", time - 1, time)
-             for name, around, time in [("wait", "", 90), ("load", "", 60), ("wait", "", 50), ("load", "step", 20)]]  # fmt: skip
+    rows = [("wait", "", 90), ("load", "", 60), ("wait", "", 50), ("load", "step", 20)]
+    found = [Place("host", name, around, "host_code\n", time - 1, time) for name, around, time in rows]
     merged = _merged(found)
     assert [(one.name, one.around, one.time_ns, one.what_ns) for one in merged] == [
         ("wait", "", 140, 138), ("load", "", 60, 59), ("load", "step", 20, 19)

@@ -428,5 +428,5 @@ def _other(parts: list[Columns], label: str = "") -> Row:
         summed[name] = sum(times) if times else np.nan
     what = " kernels" if is_work and all((part["span_kind"] == "kernel").all() for part in parts) else ""
     name = label or f"{count} more{what}"
-    return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name,
-            "repeat_count": 1, "alike_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
+    return {**summed, "path_id": -2, "level": "", "span_kind": "", "name": name, "shown_name": name, "repeat_count": 1,
+            "alike_count": 1, "is_folded": False, "is_inferred": False, "is_work": is_work}  # fmt: skip
