@@ -1,6 +1,5 @@
 """Results → the rows of the tree, in the order in which they are printed."""
 
-from collections.abc import Mapping
 from functools import cached_property
 from heapq import heappop, heappush
 from typing import Any
@@ -299,7 +298,7 @@ class _Rows:
         return _other([_taken(self.columns, ranges)], label)
 
 
-def _around(rows: Mapping[str, Any], chosen: np.ndarray) -> np.ndarray:
+def _around(rows: pd.DataFrame | Columns, chosen: np.ndarray) -> np.ndarray:
     """The chosen rows and all that lie around them. Shape kept."""
     above = pd.Index(rows["path_id"]).get_indexer(pd.Index(rows["parent_path_id"]))
     found, inside = chosen.copy(), np.flatnonzero(chosen)
