@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import sys
 from pathlib import Path
 
@@ -12,7 +14,7 @@ from xsp_post.compare import compare
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import FAMILIES
-from xsp_post.reports import compare_page, fleet_page, history_page, theme
+from xsp_post.reports import compare_page, fleet_page, history_page, page_rows, theme
 from xsp_post.reports.fleet_page import main_families
 from xsp_post.tables.analyses import fleet
 from xsp_post.tables.analyses.ranks import rank_tables
@@ -131,3 +133,13 @@ def test_a_batch_says_what_limits_each_capture_and_plots_no_unlike_latencies():
     unlike, alike = page("resnet", "bert"), page("resnet", "resnet")
     assert "1 of 2: copy-bound: resnet0." in unlike and "1 of 2: launch-bound: bert1." in unlike
     assert 'id="chart-fleet-latency"' not in unlike and 'id="chart-fleet-latency"' in alike
+
+
+def test_the_totals_of_a_comparison_show_both_sides():
+    """Every column that `page.txt` names for a table of our own frames is in them, and on the page."""
+    busy = {"quantity": "busy", "unit": "ns", "base_value": 100.0, "other_value": 150.0, "base_per_unit": 100.0,
+            "other_per_unit": 150.0, "difference_value": 50.0, "difference_ratio": 0.5}  # fmt: skip
+    page = compare_page.render(Analysis({**hostile_comparison().frames, "compare_totals": pd.DataFrame([busy])}))
+    tables = json.loads(re.search(r'id="xsp-data">(.*?)</script>', page, re.S).group(1))["tables"]
+    assert [one["key"] for one in tables["totals"]["columns"]] == list(page_rows.TABLES["totals"].columns)
+    assert [one["title"] for one in tables["totals"]["columns"]][:4] == ["quantity", "base", "other", "difference"]

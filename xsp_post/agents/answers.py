@@ -104,7 +104,7 @@ def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
     rows = tree_rows(results, depth=max(1, min(depth, 12)), top=max(1, min(top, 50)))
     columns = (
         "capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
-        "graph_ns", "busy_ns", "duration_ns", "is_inferred", "source_line",
+        "graph_ns", "busy_ns", "idle_ns", "idle_cause", "duration_ns", "is_inferred", "source_line",
     )  # fmt: skip
     kept = rows[[c for c in columns if c in rows]]
     return {"records": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
