@@ -15,6 +15,7 @@ import generators.planted as planted
 import generators.visitors_planted as visitors
 from generators.edited_programs import EDITS, Edited, draw
 from generators.machine import write
+from generators.retuned_programs import RETUNED
 from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
@@ -279,7 +280,7 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
-    kind = "edited" if rows is EDITS else "reworked"
+    kind = {id(EDITS): "edited", id(REWORKED): "reworked"}.get(id(rows), "retuned")
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
         other = draw(seed, True, rows)[1]
@@ -298,6 +299,11 @@ def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = ED
 def reworked_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """More edits, chosen without a look at the advice."""
     return edited_pairs(seeds, folder, REWORKED)
+
+
+def retuned_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Edits of a further author: inference servers, diffusion, sharded training, compilation, C++."""
+    return edited_pairs(seeds, folder, RETUNED)
 
 
 # -- the record --------------------------------------------------------------------------------------

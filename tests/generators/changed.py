@@ -409,7 +409,7 @@ PAIRS = (
     Pair("more blocks", of("launch-shape"), of("kernels"), shape),
     Pair("no waits for timers", of("remove-synchronization"), of("synchronisation host launches kernels"), debug_waits),
     Pair("tokens looked up", of("host-code prepare-ahead"), of("host"), tokenise),
-    Pair("dynamic lengths", of("host-code load-once warm-up"), of("host loading"), recompile, does_more=True),
+    Pair("dynamic lengths", of("host-code warm-up"), of("host loading"), recompile, does_more=True),
     Pair("pages of a cache", of("allocate-once remove-synchronization"), of("host synchronisation"), cache,
          does_more=True),
     Pair("logs elsewhere", of("host-blocked host-code"), of("host"), logging),

@@ -346,7 +346,7 @@ PLANTS = [
     Plant("slow host code", ("host",), ("cuda-graphs", "host-code", "larger-batch"), allocation_of_host),
     Plant("nothing wrong", ("kernels",), ("",), healthy, ("cuda-graphs", "num-workers", "item-in-step")),
     Plant("spinning kernel", ("copies",), ("overlap-copies", "copy-less"), spinning, ("launch-shape",)),
-    Plant("recompilation", ("kernels", "host"), ("warm-up", "load-once", "host-code"), recompiled),
+    Plant("recompilation", ("kernels", "host"), ("warm-up", "host-code"), recompiled),
     Plant("lock", ("host",), ("waits-for-thread", "host-blocked"), locked, ("processor", "sleeps")),
     Plant("page migration", ("copies",), ("prefetch",), migration),
     Plant("late rank", ("communication", "host"), ("late-rank", "host-code"), late_rank),

@@ -730,11 +730,7 @@ PLANTS: list[Plant] = [
         "offload", offload, {"copies"}, {"copy-less", "overlap-copies"}, {"cuda-graphs", "tensor-cores", "larger-batch"}
     ),
     Plant(
-        "code loading",
-        code_loading,
-        {"loading", "host"},
-        {"load-once"},
-        {"cuda-graphs", "tensor-cores", "larger-batch"},
+        "code loading", code_loading, {"loading", "host"}, {"warm-up"}, {"cuda-graphs", "tensor-cores", "larger-batch"}
     ),
     Plant("two streams", two_streams, {"kernels", "synchronisation"}, {"streams"}, {"cuda-graphs", "tensor-cores"}),
     Plant(

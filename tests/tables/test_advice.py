@@ -11,6 +11,8 @@ from recorded import analyzed
 
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
+from xsp_post.reports.why import with_reason
+from xsp_post.tables.analyses import advice as advising
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice import LEAST_OPERATIONS, ONCE, Advice, _special_first, advise, why_none
 from xsp_post.tables.analyses.advice_evidence import Situation
@@ -475,3 +477,63 @@ def test_host_code_that_ends_an_execution_is_part_of_its_remedy(tmp_path):
     results = analyze([builder.write(tmp_path / "sleeps.sqlite")])
     first = advise(results, find_limit(results))[0]
     assert first.code == "sleeps" and first.bound_ratio > 0.85, first
+
+
+@pytest.mark.parametrize(
+    ("text", "is_compiled"),
+    [("compile_fx_inner (dynamo_timed)", True), ("compiled model", False), ("prepare", False), ("is_compiling", False)],
+)
+def test_code_that_is_compiled_once_is_no_host_code_to_move(tmp_path, text, is_compiled):
+    program = Program("python3")
+    for number in range(30):
+        program.host(400, text) if number in (11, 19) else program.host(4)
+        program.work(took=2)
+    advice, _ = said(program, tmp_path)
+    assert ("warm-up" in advice, "host-code" in advice) == (is_compiled, not is_compiled)
+    if is_compiled:
+        assert advice["warm-up"].what.startswith("Compile before what counts") and text in advice["warm-up"].what
+        assert 0.5 < advice["warm-up"].bound_ratio < 1
+
+
+def test_loading_and_first_launches_are_one_advice(tmp_path):
+    program = Program()
+    for number in range(40):
+        if number == 10:
+            program.call("cuModuleLoadData", 500)
+        if number == 20:
+            at = program.at
+            program.kernel("new", launch=(at * US, (at + 300) * US), run=((at + 301) * US, (at + 303) * US), **FULL)
+            program.at += 303
+        program.work(f"kernel{number % 3}", took=2)
+    advice, _ = said(program, tmp_path)
+    assert advice["warm-up"].what.startswith("Run one warm-up execution")
+    assert re.search(r"2 pieces, the longest 49\d µs: 79\d µs", advice["warm-up"].evidence)
+
+
+@pytest.mark.parametrize("text", ["ProfilerStep#3", "aten::mm"])
+def test_long_host_code_in_a_step_has_no_name_but_a_place(tmp_path, text):
+    program = Program("python3")
+    for _ in range(6):
+        begin = program.at
+        for _ in range(10):
+            program.work(took=20).host(20)
+        program.host(3_000).work(took=20).host(40)
+        program.range(text, begin * US, program.at * US)
+    advice, _ = said(program, tmp_path)
+    assert ("host-code" in advice) == (text != "aten::mm")
+
+
+@pytest.mark.parametrize(("bound", "more"), [(1.9, False), (2.0, True)])
+def test_a_bound_far_above_the_estimate_says_when_it_may_be_reached(bound, more, monkeypatch, tmp_path):
+    """Here the estimate is 10 % of the time."""
+    gains = iter([0.1 * bound, 0.1])
+    program = Program()
+    for _ in range(40):
+        program.host(8).work(took=2)
+    monkeypatch.setattr(advising, "ideal_gain", lambda *_, **__: next(gains))
+    program.write(tmp_path / "report.sqlite")
+    results = analyze([tmp_path / "report.sqlite"])
+    limit = find_limit(results)
+    found = next(one for one in advice_host.RULES[2](Situation(results, limit)) if one.code == "cuda-graphs")
+    made = advising._bounded(results, limit, found)
+    assert bool(made.more) == more and (" if " in with_reason(made)) == more

@@ -60,6 +60,11 @@ _COMMUNICATION = (
 )
 
 
+# Ranges and functions inside which code is made from other code, or tried out: once, where it is kept.
+_COMPILATION = r"[cC]ompil(?:e|ing|ation)(?:$|[^a-z])|dynamo_timed|nvrtc|NVRTC|hiprtc|[aA]utotun|benchmark_all_configs"
+_NO_COMPILATION = r"\bis_\w*compiling|compile_wrapper"  # run for each call of what is compiled
+
+
 def call_class(name: str) -> CallClass:
     """The class of a call by its name; OTHER for what only asks or records, and for what is not a CUDA or HIP call."""
     if not _IS_API.match(name):
@@ -97,3 +102,10 @@ def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> 
 def are_communication(texts: Iterable[str]) -> np.ndarray:
     """Whether ranges of these texts are such in which ranks talk to one another; bool per text."""
     return found_in([text[:500] for text in texts], f"(?i){_COMMUNICATION}")
+
+
+def are_compilation(texts: Iterable[str]) -> np.ndarray:
+    """Whether ranges or frames of these texts are such in which code is compiled or tuned; bool per text. Of a frame
+    (``file.py(12): function``) the function says it."""
+    named = [text[:500].rpartition("): ")[2] for text in texts]
+    return found_in(named, _COMPILATION) & ~found_in(named, _NO_COMPILATION)

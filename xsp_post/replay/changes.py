@@ -15,6 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import TIME_UNITS
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import is_of_family
+from xsp_post.names.patterns import found_in
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
@@ -30,6 +31,7 @@ EXAMPLE = (
 )
 _GRAPH_LAUNCH_NS = 5_000, 10_000  # one launch of a whole graph: between these
 _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
+_TO_HOST = r"(?i)D(?:evice)?[- ]?(?:to|2)[- ]?H"
 _TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
 _FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x$")
 _ADDED = re.compile(r"([+-]\d+(?:\.\d*)?)(ns|us|µs|ms|s)$")
@@ -221,9 +223,10 @@ def _roof_factors(
 
 
 def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -> None:
-    """Copies get streams of their own and hold back neither kernels nor the host."""
-    streams = len(graph.recording.stream_process)
-    amounts.stream[rows] = amounts.stream[rows] + streams
+    """Copies get streams of their own, one for each direction, and hold back neither kernels nor the host."""
+    streams, names = len(graph.recording.stream_process), graph.recording.operations.name
+    is_back = np.append(found_in(names.categories.astype(str).tolist(), _TO_HOST), False)[names.codes[rows]]
+    amounts.stream[rows] += streams * (1 + is_back)
     amounts.is_blocking[rows] = False
     amounts.latency_ns[rows] = np.minimum(amounts.latency_ns[rows], usual(amounts.latency_ns, ~_mask(rows, amounts)))
     calls = graph.recording.operations.call[rows]
@@ -236,7 +239,7 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
     amounts.orders = amounts.orders[~gone]
     effect.call_count = len(distinct(calls))
     effect.assumption = (
-        "copies run on a stream of their own from pinned memory, one after another; what needs their data was "
+        "copies run on a stream of their own for each direction, from pinned memory; what needs their data was "
         "written early enough, so that only a wait for the whole device waits for them"
     )
 

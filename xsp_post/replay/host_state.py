@@ -19,7 +19,15 @@ from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in
-from xsp_post.replay.calls import LONG_HOST_NS, TIMER, CallClass, are_communication, call_classes, system_class
+from xsp_post.replay.calls import (
+    LONG_HOST_NS,
+    TIMER,
+    CallClass,
+    are_communication,
+    are_compilation,
+    call_classes,
+    system_class,
+)
 from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
@@ -69,6 +77,9 @@ _OF_SYSTEM = np.array([Cause.SLEEP, Cause.THREAD_WAIT, Cause.INPUT_OUTPUT, Cause
 _LEAST_TIMES = 5  # equal lengths that are no accident
 # What a thread without a call or a range of its own does while it waits for another one.
 WAITING = (Cause.HOST_CODE, Cause.OS_CALL, Cause.THREAD_WAIT, Cause.SLEEP, Cause.INPUT_OUTPUT)
+# What a thread does that has code compiled, by itself or by other processes, and one that waits for other ranks.
+_IN_COMPILATION = (*WAITING, Cause.DESCHEDULED)
+_IN_COMMUNICATION = (*_IN_COMPILATION, Cause.SYNCHRONIZATION)
 
 
 @dataclass
@@ -134,6 +145,7 @@ class _Watched:
     lost_causes: np.ndarray  # `Cause` of each time without a processor
     is_timer: np.ndarray  # of each: as long as most others
     python: _Source
+    inside: list[tuple[Cause, _Source]]  # ranges that say what a thread waits for in them
     samples: tuple[np.ndarray, np.ndarray]  # keys of thread and time, ascending; text id of each sample's frame
     edges: np.ndarray  # keys of thread and time at which any state changes, ascending
 
@@ -163,7 +175,6 @@ class HostState:
         self._text_ids: dict[str, int] = {}
         self._stretches: dict[str, tuple[np.ndarray, np.ndarray]] = {}  # by kind of intervals: first start, last end
         self._thread_count = max(len(tree.trace.threads), 1)
-        self.talks = are_communication(map(str, tree.names.folded_names))  # by folded name
 
     def text_id(self, text: str) -> int:
         """The number of a text that the trace's strings do not hold."""
@@ -191,8 +202,10 @@ class HostState:
         seen.overhead, seen.python = (
             self._chosen(frame) for frame in (self.tree.trace.profiler_overhead, self.tree.trace.python_frames)
         )
+        seen.inside = [(cause, self._chosen(frame)) for cause, frame in self._telling]
         self._take_rest(thread, start, end)
-        sources = (seen.calls.source, seen.ranges, seen.overhead, seen.os_calls, seen.descheduled)
+        sources = (seen.calls.source, seen.ranges, seen.overhead, seen.os_calls, seen.descheduled,
+                   *(one for _, one in seen.inside))  # fmt: skip
         edges = [keys.of(one.thread, times) for one in sources for times in (one.start, one.end)]
         seen.edges = distinct(np.concatenate(edges))
 
@@ -258,6 +271,20 @@ class HostState:
 
         return self._chosen(nodes, lambda rows: _is_range(kind[rows]) & (thread[rows] >= 0), of="ranges")
 
+    @cached_property
+    def _telling(self) -> list[tuple[Cause, pd.DataFrame]]:
+        """The ranges and frames in which code is compiled, and ranges in which ranks talk, by what their names say."""
+        nodes, frames, columns = self.tree.nodes, self.tree.trace.python_frames, list(_INTERVAL)
+        folded, is_range = nodes["folded_id"].to_numpy(), _is_range(nodes["kind"].to_numpy())
+        texts = list(map(str, self.tree.names.folded_names))
+        compile_, talk = (
+            nodes[is_range & told(texts)[folded]][columns] for told in (are_compilation, are_communication)
+        )
+        codes, used = pd.factorize(frames["name_id"].to_numpy())
+        of_frame = are_compilation([str(self.tree.strings[one]) if one >= 0 else "" for one in used.tolist()])[codes]
+        compile_ = pd.concat([compile_, frames[of_frame][columns]], ignore_index=True)
+        return [(Cause.MODULE_LOAD, compile_), (Cause.COMMUNICATION, talk)]
+
     def _take_rest(self, thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
         """Calls of the operating system, time without a processor, and samples around the long stretches."""
         seen, rows = self._watched, self.tree.trace.host_rows
@@ -299,6 +326,10 @@ class HostState:
         bare = np.flatnonzero(is_bare)
         is_bare[bare] = np.isin(cause[bare], [int(one) for one in WAITING])
         self._name_host_code(at, cause, call)
+        for told, around in seen.inside:
+            waits = _IN_COMMUNICATION if told == Cause.COMMUNICATION else _IN_COMPILATION
+            is_told = (around.innermost(at) >= 0) & np.isin(cause, [int(one) for one in waits])
+            cause[is_told & ((detail < 0) | (told == Cause.COMMUNICATION))] = int(told)
         return cause, call, node, detail, is_bare
 
     def _ask_system(

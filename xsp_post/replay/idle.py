@@ -17,7 +17,7 @@ from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, loads_code
 from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, rows_of, waiting_kernels
-from xsp_post.replay.host_state import WAITING, Cause, HostState, Pieces
+from xsp_post.replay.host_state import Cause, HostState, Pieces
 
 _NO_LAYER = -1
 _AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
@@ -204,7 +204,6 @@ def _explain(
     pieces = state.pieces(thread[host], start[host], middle[host])
     pieces.row = host[pieces.row]
     parts = _ask_previous_thread(state, pieces, thread, launched.thread_before[row])
-    _mark_communication(tree, state.talks, parts)
     late = np.flatnonzero(has & (end > middle))
     parts.append(_on_the_way(tree, gaps, launched, late, middle[late], end[late], row[late]))
     lost = np.flatnonzero(~has)
@@ -259,25 +258,6 @@ def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, b
 def _parts(pieces: Pieces, kept: np.ndarray | slice = slice(None)) -> _Parts:
     columns = (pieces.row, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node, pieces.detail)
     return _Parts(*(values[kept] for values in columns))
-
-
-def _mark_communication(tree: Tree, talks: np.ndarray, parts: list[_Parts]) -> None:
-    """Waiting inside a range in which ranks talk to one another (``talks``, by folded name) is communication (column in
-    place)."""
-    if not talks.any():
-        return
-    folded, parent = tree.nodes["folded_id"].to_numpy(), tree.nodes["parent_id"].to_numpy()
-    waits = [int(cause) for cause in (*WAITING, Cause.SYNCHRONIZATION, Cause.DESCHEDULED)]
-    for part in parts:
-        node = part.node.copy()
-        found = np.zeros(len(node), bool)
-        active = np.flatnonzero((node > 0) & np.isin(part.cause, waits))
-        while len(active):
-            found[active] = talks[folded[node[active]]]
-            active = active[~found[active]]
-            node[active] = parent[node[active]]
-            active = active[node[active] > 0]
-        part.cause[found] = int(Cause.COMMUNICATION)
 
 
 def _on_the_way(

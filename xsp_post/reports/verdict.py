@@ -119,7 +119,21 @@ def _outside(results: Results, limit: Limit) -> str:
 
 
 def _profiled(results: Results, limit: Limit) -> str:
-    """That an execution with the profiler took far longer than one without, which a run measured, too; "" else."""
+    """That an execution with the profiler took far longer than one without, which a run measured, too; else that it may
+    have, where the host limits; "" else."""
+    return _measured_without(results, limit) or _of_records(results, limit)
+
+
+def _of_records(results: Results, limit: Limit) -> str:
+    """What writing its records may have taken the profiler, where that is much and the host limits."""
+    found = results.found()
+    mine = found[found["code"].astype(str).eq("profiler-records") & found["capture_id"].isin(limit.captures)]
+    is_host = bool({"host", "launches"} & set(limit.limits))
+    return sentence("note.records", **mine.iloc[0][["count", "example"]]) if is_host and len(mine) else ""
+
+
+def _measured_without(results: Results, limit: Limit) -> str:
+    """The latency of an execution with the profiler and without, which a run measured, where they are far apart."""
     levels = frame_or_empty(results, "overhead")
     levels = levels[levels["event_kind"].astype(str).eq("model")]
     if limit.scope != "execution" or levels.empty:

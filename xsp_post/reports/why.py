@@ -220,7 +220,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
-            say(console, what.append(f" {bound_text(one)}.", style="not bold"), hanging=3)
+            say(console, what.append(f" {with_reason(one)}.", style="not bold"), hanging=3)
             continue
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
@@ -314,11 +314,16 @@ def bound_text(one: Advice) -> str:
     return f"{reach} {format_ns(one.bound_ns)}, once, of {one.bound_of}"
 
 
+def with_reason(one: Advice) -> str:
+    """`bound_text`, and when the bound may be reached, where it is far above the estimate."""
+    return f"{bound_text(one)} if {one.more}" if one.more else bound_text(one)
+
+
 def gain_of(one: Advice) -> str:
-    """`bound_text` and the replay's error."""
+    """`with_reason` and the replay's error."""
     error = one.replay_error_ratio
     of_replay = "" if error is None else f"; replay error {format_ratio_percent(error)}"
-    return f"{bound_text(one)}{of_replay}"
+    return f"{with_reason(one)}{of_replay}"
 
 
 def _pieces(count: int) -> str:

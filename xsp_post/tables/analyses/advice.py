@@ -34,6 +34,7 @@ _IDEAL = {
     "kernels": "kernels", "communication": "communication; ranks", "copies": "copy=overlap; copies",
     "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
 }  # fmt: skip
+FAR = 2  # times the estimate: why a bound is so much more has to be said
 MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 # To wait less comes before to hide the waiting; what has a kernel of its own before what a compiler makes.
 _PARTS_OF = {"overlap-collectives": ("late-rank",), "fuse-elementwise": ("fuse-attention", "fused-optimiser")}
@@ -62,6 +63,7 @@ class Advice:
     resource: str = ""  # that it spares
     is_limit: bool = False  # that resource limits the program
     is_bound: bool = True  # the bound is the most that the remedy saves; else only the time that it concerns
+    more: str = ""  # when it saves far more than the estimate
 
     @property
     def weight(self) -> float:
@@ -172,8 +174,9 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
             return None
         known = None  # all that it saves are launches
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
-    return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate,
-                   bound_source="replay", is_bound=one.is_bound, replay_error_ratio=identity.error_ratio)  # fmt: skip
+    return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",
+                   more=remedy.more if 0 <= FAR * estimate <= bound else "", is_bound=one.is_bound,
+                   replay_error_ratio=identity.error_ratio)  # fmt: skip
 
 
 def _of_each(one: Advice, limit: Limit) -> Advice:

@@ -21,7 +21,6 @@ from xsp_post.tables.analyses.remedies import words_for
 
 # Nobody moves the code of these ranges.
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
-_FRAMEWORK += "|^ProfilerStep"
 _LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
 _LUMP_NS = 1_000_000  # and one that is no overhead of a call
 _FEW_EXECUTIONS = 3

@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.model.results import frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
-from xsp_post.replay.calls import LONG_HOST_NS, TIMER, system_class
+from xsp_post.replay.calls import LONG_HOST_NS, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
@@ -25,6 +25,7 @@ _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all that is in the same ranges
+_LOADING = ("module_load", FIRST_LAUNCH)
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
 _FOR_OTHERS = "poll|select|accept"  # calls that wait for a request or a message: nobody can move them
@@ -85,7 +86,7 @@ def _launches(situation: Situation) -> list[Found]:
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
     host = host[~own & ~situation.is_lump(host) & ~host.index.isin(situation.inside(LOADER).index)]
     causes = situation.causes
-    is_once = causes["cause"].isin(["profiler_overhead", "module_load", FIRST_LAUNCH])
+    is_once = causes["cause"].isin(["profiler_overhead", *_LOADING])
     known = _sum(causes[~is_once])
     can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES and situation.is_repeated:
@@ -185,9 +186,8 @@ def _host(situation: Situation) -> list[Found]:
     queued = queued[queued["idle_ns"] >= CLEARLY_NS * queued["piece_count"]]  # less is the way from one to the other
     is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
-        "streams": queued, "load-once": waited("module_load"),
-        "host-blocked": blocked[~blocked["call_name"].str.contains(_FOR_OTHERS)], "sleeps": rests[is_asleep],
-        "processor": waited("descheduled"),
+        "streams": queued, "host-blocked": blocked[~blocked["call_name"].str.contains(_FOR_OTHERS)],
+        "sleeps": rests[is_asleep], "processor": waited("descheduled"),
     }  # fmt: skip
     for code, rows in causes.items():
         found += _place_of(situation, code, rows)
@@ -217,18 +217,21 @@ def _profiler(situation: Situation) -> list[Found]:
     return situation.found("record-less", spent, said, words={"recording": how})
 
 
-def _first_launches(situation: Situation) -> list[Found]:
-    """Loading of code, before the first device work too."""
-    mine = situation.waited(FIRST_LAUNCH)
+def _loading(situation: Situation) -> list[Found]:
+    """Code that is compiled or loaded once, before the first device work too."""
+    rows = situation.waited(*_LOADING)
     before, row = lead_in(situation.results, situation.limit)
-    early = row.idle_ns if row is not None and row.cause == FIRST_LAUNCH else 0
     devices = max(situation.limit.device_count, 1)
-    count, spent = int(mine["piece_count"].sum()) + bool(early), _sum(mine) + early * devices
-    said = "A first launch loaded the code of its kernel" if count == 1 else (
-        f"{format_count(count)} first launches loaded the code of their kernels")  # fmt: skip
-    said += f": {format_ns(spent)}" + (f", {format_ns(early)} of it before the first device work." if early else ".")
+    early = row.idle_ns * devices if row is not None and row.cause in _LOADING else 0
+    compiles = are_compilation(rows["owner"]) | are_compilation(rows["call_name"])
+    spent, of_compiler = _sum(rows) + early, _place_of(situation, "warm-up", rows[compiles])
+    said = f"Code was loaded or compiled {_pieces(rows)}: {format_ns(_sum(rows))}" if len(rows) else "Code was loaded"
+    said += f", {format_ns(early)} before the first device work." if early else "."
+    is_sure = bool(of_compiler) and of_compiler[0].spent_ns > spent / 2
+    words = of_compiler[0].words if is_sure else {}
     whole = situation.limit.whole_ns + before * devices if early else 0
-    return situation.found("warm-up", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN if early else "")
+    return situation.found("warm-up", spent, said, words=words, whole_ns=whole, is_sure=is_sure,
+                           whole=_WITH_LEAD_IN if early else "")  # fmt: skip
 
 
 def _before_device_work(situation: Situation) -> list[Found]:
@@ -238,7 +241,7 @@ def _before_device_work(situation: Situation) -> list[Found]:
     whole, spent = situation.limit.whole_ns + time * devices, 0 if row is None else row.idle_ns * devices
     if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or spent < LEAST_BEFORE_RATIO * whole:
         return []
-    if row.cause == FIRST_LAUNCH or not (row.owner or row.call_name):
+    if row.cause in _LOADING or not (row.owner or row.call_name):
         return []
     said = f"The first execution began {format_ns(time)} before its first device work."
     words = {"place": row.call_name or with_line(situation.results, row.owner), "time": format_ns(row.idle_ns)}
@@ -265,5 +268,5 @@ def _before_executions(situation: Situation) -> list[Found]:
 
 
 RULES = (
-    _loader, _optimiser, _launches, _reads, _host, _profiler, _first_launches, _before_device_work, _before_executions,
+    _loader, _optimiser, _launches, _reads, _host, _profiler, _loading, _before_device_work, _before_executions,
 )  # fmt: skip

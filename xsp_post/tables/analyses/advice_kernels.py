@@ -295,8 +295,8 @@ def _copies(situation: Situation) -> list[Found]:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal = "copy=overlap; copies"  # copies from pinned memory are faster: how fast is not known
     is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
-    # what the copies can run beside: kernels, graphs, and the time in which the device waits
-    rest = situation.window("kernel_ns") + situation.window("graph_busy_ns") + limit.window_ns - limit.busy_ns
+    # what the copies can run beside: all but those of their own direction, which one engine makes
+    rest = limit.window_ns - int(time.groupby(copies["direction"]).sum().to_numpy().max(initial=0))
     if alone > rest:
         less = f"{said} All else takes {format_ns(rest)}: no more of the copies can be hidden."
         found += situation.found("copy-less", alone, less)

@@ -23,6 +23,7 @@ class Remedy:
     assumed: str
     ideal: str = ""
     unsure: str = ""
+    more: str = ""
 
     @property
     def resources(self) -> set[str]:

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import in_order
-from xsp_post.arrays.intervals import grouped_union_length, union
+from xsp_post.arrays.intervals import covered_before, grouped_union_length, union
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.arrays.repeats import numbered
 from xsp_post.arrays.rollup import sums_per_node
@@ -17,7 +17,7 @@ from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Provenance
-from xsp_post.model.tree import Tree
+from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names import range_text
 from xsp_post.names.families import ROLES, families
 from xsp_post.tables.core.columns import Threads, on_one_gpu
@@ -144,9 +144,10 @@ def candidates_frame(tree: Tree) -> pd.DataFrame:
     return tree.execution_candidates.copy()
 
 
-# -- Tree → how much of the recording the profiler itself took, as a finding -------------------------------------------
+# -- Tree → how much of the recording the profiler itself took, as findings --------------------------------------------
 
 _LEAST_RATIO, _WARNING_RATIO = 0.01, 0.1
+_RECORDS_RATIO = 0.25  # of the executions: so much cost of records changes what limits
 
 
 def profiler_cost(tree: Tree) -> tuple[int, list[Finding]]:
@@ -158,12 +159,41 @@ def profiler_cost(tree: Tree) -> tuple[int, list[Finding]]:
     order = in_order(start)
     begin, until = union(start[order], end[order])
     spent = int((until - begin).sum())
-    ratio = spent / max(high - low, 1)
-    if ratio < _LEAST_RATIO:
-        return spent, []
-    severity = WARNING if ratio >= _WARNING_RATIO else ""
-    said = f"{format_ns(spent)}, {format_ratio_percent(ratio)} of the recording"
-    return spent, [finding("profiler-overhead", count=len(frame), example=said, severity=severity)]
+    ratio, found = spent / max(high - low, 1), _cost_of_records(tree)
+    if ratio >= _LEAST_RATIO:
+        severity = WARNING if ratio >= _WARNING_RATIO else ""
+        said = f"{format_ns(spent)}, {format_ratio_percent(ratio)} of the recording"
+        found.append(finding("profiler-overhead", count=len(frame), example=said, severity=severity))
+    return spent, found
+
+
+def _cost_of_records(tree: Tree) -> list[Finding]:
+    """What PyTorch's profiler may have taken to write its records of the threads that launch: twice their number,
+    times the lower quartile of the time from where any of them begins or ends to where the next range begins, in which
+    hardly anything but the writing happens, if ranges nest; of frames, which are written in another way, of frames."""
+    nodes, launches, trace = tree.nodes, tree.trace.launches, tree.trace
+    if trace.provenance.collector != "torch" or launches.empty or tree.iterations.empty:
+        return []
+    ranges = nodes[(nodes["kind"].to_numpy() < int(NodeKind.ROOT)) & (nodes["thread_index"].to_numpy() >= 0)]
+    kinds = [frame[["thread_index", "start_ns", "end_ns"]] for frame in (ranges, launches, trace.python_frames)]
+    rows = pd.concat(kinds, ignore_index=True).assign(kind=np.repeat(np.arange(len(kinds)), [*map(len, kinds)]))
+    rows = rows[rows["thread_index"].isin(launches["thread_index"].unique())]
+    executions = tree.iterations.sort_values("start_ns")
+    begin, end = union(*(executions[name].to_numpy(np.int64) for name in ("start_ns", "end_ns")))
+    whole = int((end - begin).sum())
+    edges = pd.concat([rows.assign(at=rows["start_ns"]), rows.assign(at=rows["end_ns"], kind=-1)])
+    edges = edges.sort_values(["thread_index", "at"], kind="stable", ignore_index=True)
+    kind, step = edges["kind"], edges.groupby("thread_index")["at"].diff()
+    nested = kind[(kind >= 0) & (kind == kind.shift())].unique()
+    each = step[kind.isin(nested)].groupby(kind).quantile(0.25).reindex([0, 0, 2]).to_numpy()
+    start = rows["start_ns"].to_numpy(np.int64)
+    mine = rows["kind"][covered_before(begin, end, start + 1) > covered_before(begin, end, start)]
+    spent = 2 * float(np.nansum(each[mine]))
+    if spent < _RECORDS_RATIO * whole:
+        return []
+    times = [format_ns(time / len(executions)) for time in (spent, whole)]
+    said = f"{times[0]} of the {times[1]} of an execution ({format_ratio_percent(spent / whole)})"
+    return [finding("profiler-records", count=len(mine) // len(executions), example=said)]
 
 
 # -- ``launch_groups``: kernels by green context and cluster of thread blocks, and how early they let others begin ----
