@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from random import Random
 
 import pytest
 from builders import ExportBuilder
 
-from xsp_post.ingest import nsys_window
+from xsp_post.ingest import nsys_window, sqlite_pages
 from xsp_post.ingest.nsys_requests import requests
 from xsp_post.ingest.nsys_window import WindowTables, is_windowed
 from xsp_post.model.options import Options
@@ -76,6 +78,41 @@ def test_few_rows_are_read(tmp_path, monkeypatch):
         for name in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS")
     }
     assert all(0 < count < 2 * 3 * STEPS // 3 for count in held.values()), held
+
+
+@pytest.mark.parametrize(("seed", "is_in_order"), [(1, True), (2, False), (3, False)])
+def test_few_pages_are_read_and_they_say_what_sqlite_says(tmp_path, monkeypatch, seed, is_in_order):
+    """Of rows in order of time; of rows in any order all pages are read, and the same rows come."""
+    monkeypatch.setattr(nsys_window, "LARGE_BYTES", 0)
+    path = program(seed, tmp_path / "a.sqlite")
+    with closing(sqlite3.connect(path)) as connection:
+        if not is_in_order:  # a page with a mark may hold a range without an end
+            columns = "INTO NVTX_EVENTS (start, eventType, globalTid, text) SELECT start + 3, 34, globalTid, 'm'"
+            connection.execute(f"INSERT {columns} FROM NVTX_EVENTS")
+        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"):
+            order = "start" if is_in_order else "start * 7919 % 1009"
+            connection.execute(f"CREATE TABLE kept AS SELECT * FROM {table} ORDER BY {order}")
+            connection.execute(f"DELETE FROM {table}")
+            connection.execute(f"INSERT INTO {table} SELECT * FROM kept")
+            connection.execute("DROP TABLE kept")
+        connection.commit()
+        connection.execute("PRAGMA page_size=512")
+        connection.execute("VACUUM")
+    options = Options(begin_ns=153_000, end_ns=173_000)
+    pages = []
+    read_kept = sqlite_pages.read_kept
+    monkeypatch.setattr(sqlite_pages, "read_kept", lambda *words: pages.append(len(words[-1])) or read_kept(*words))
+    by_pages = window_of([path], options)
+    asked = list(requests(by_pages).values())
+    found = by_pages.read(asked)
+    monkeypatch.setattr(WindowTables, "_zones_of", lambda *_: None)
+    by_sqlite = window_of([path], options)
+    assert pages and not by_pages._zones.keys() - {*by_pages._with_ids, by_pages._ranges}
+    for one, other in zip(found, by_sqlite.read(asked), strict=True):
+        assert one.to_pydict() == other.to_pydict()
+    assert by_pages.row_counts == by_sqlite.row_counts and by_pages.findings == by_sqlite.findings
+    whole = sum(len(zones.pages) for zones in by_pages._zones.values())
+    assert sum(pages) < 0.4 * whole if is_in_order else sum(pages) > 0.8 * whole
 
 
 def test_a_time_without_anything_says_how_long_the_recording_is(tmp_path, monkeypatch):

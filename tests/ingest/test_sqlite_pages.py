@@ -33,7 +33,7 @@ def decoded(path, request=REQUEST):
     """The columns by the pages alone, None where SQLite has to read them."""
     tables = SqliteTables(path)
     tables.columns("t")
-    return tables._decode(request)
+    return tables._decode(request, tables._count("t"))
 
 
 def make(
@@ -222,7 +222,7 @@ def test_tables_drawn_at_random_are_read_as_sqlite_reads_them(tmp_path):
             request = Request("t", (WantedColumn(name, "x", b"" if as_text else NULL), WantedColumn("ROWID", "row")))
             tables = SqliteTables(path)
             tables.columns("t")
-            found = tables._decode(request)
+            found = tables._decode(request, tables._count("t"))
             assert tables.findings == []
             with closing(sqlite3.connect(path)) as connection:
                 said = [value for (value,) in connection.execute(f"SELECT {quoted(name)} FROM t")]
@@ -243,6 +243,43 @@ def test_tables_drawn_at_random_are_read_as_sqlite_reads_them(tmp_path):
                 numbers_said = said if as_text else map(int, said)  # a text of digits is a number too
                 assert sorted(whole, key=repr) == sorted(numbers_said, key=repr), (seed, name)
     assert decoded_count > read_count / 6
+
+
+@pytest.mark.parametrize("page_bytes", [512, 4096])
+def test_rows_that_are_kept_are_those_that_sqlite_keeps(tmp_path, monkeypatch, page_bytes):
+    path = make(tmp_path / "a.sqlite", rows_of_all_sizes(3000, page_bytes // 5), page_bytes=page_bytes)
+
+    def keep(rows):
+        small = np.array(rows.column("small"))
+        return (small > 20) & (small < 90)
+
+    request = replace(REQUEST, keep=keep)
+    found = decoded(path, request)
+    assert found is not None and 0 < found.num_rows < 1000
+    monkeypatch.setattr(SqliteTables, "_decode", lambda *_: None)  # so that SQLite reads it
+    assert found.equals(SqliteTables(path).read([request])[0])
+
+
+def test_no_row_may_be_kept(tmp_path):
+    path = make(tmp_path / "a.sqlite", rows_of_all_sizes(300))
+    found = decoded(path, replace(REQUEST, keep=lambda rows: np.zeros(rows.num_rows, bool)))
+    assert found.num_rows == 0 and found.column_names == [want.alias for want in WANTS]
+
+
+@pytest.mark.parametrize("page_bytes", [512, 4096])
+def test_zones_say_what_lies_in_each_page(tmp_path, page_bytes):
+    path = make(tmp_path / "a.sqlite", rows_of_all_sizes(3000, page_bytes // 5), page_bytes=page_bytes)
+    request = Request("t", (WantedColumn("id", "a"), WantedColumn("big", "b", NULL)))
+    tables = SqliteTables(path)
+    tables.columns("t")
+    with tables.opened() as (connection, file):
+        zones = sqlite_pages.zones(file, tables._schema["t"].stored, request)
+        said = np.array(connection.execute("SELECT id, COALESCE(big, ?) FROM t", (NULL,)).fetchall())
+    begins = np.cumsum(zones.counts) - zones.counts
+    assert zones.counts.sum() == 3000 and len(zones.pages) > 3
+    for k, name in enumerate(("id", "big")):
+        assert (zones.least[name] == np.minimum.reduceat(said[:, k], begins)).all()
+        assert (zones.most[name] == np.maximum.reduceat(said[:, k], begins)).all()
 
 
 @pytest.mark.parametrize("change", ["row_number", "columns"])

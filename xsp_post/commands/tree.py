@@ -10,7 +10,7 @@ from xsp_post.model.options import DEFAULTS, MEMORY, PART, TREE, Options
 if TYPE_CHECKING:
     from xsp_post.model.results import Results
 
-# What is printed of captures, and the findings of nothing else: a store shows what it holds already, too.
+# What is printed of captures, and the findings of nothing else: a store shows what it holds of all of it, too.
 SHOWN = (
     "captures", "devices", "execution_candidates", "paths", "operations", "balance", "findings", "part",
     "idle_causes", "device_windows", "experiment", "replays", "a15", "cases", "kernel_metrics", "kernel_work", "layers",
@@ -34,7 +34,7 @@ def tree(
     """Print the model → layer → kernel tree with calls, kernel time, busy time and gaps, heaviest first."""
     reading = shared.begin_reading(sources, options)
     graph = shared.results_of(sources, options, reading)
-    results = graph if shared.is_store(sources) else graph.only(SHOWN)
+    results = graph if not options.is_part and shared.is_store(sources) else graph.only(SHOWN)
     if as_json:
         from xsp_post.model.results import part_text
         from xsp_post.reports.quantities import quantities

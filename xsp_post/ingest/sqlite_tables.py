@@ -8,14 +8,15 @@ SQLite's own count.
 
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import numpy as np
 import pyarrow as pa
 
 from xsp_post.base import limits, on_disk
@@ -30,6 +31,7 @@ _BATCH_ROWS = "65536"
 _WAL_MODE = 2  # of the read and write version in the header
 # SQLite's message may quote a damaged schema, whose bytes are not text for Python.
 DAMAGE = (sqlite3.DatabaseError, UnicodeDecodeError)
+UNREADABLE = (sqlite_pages.Unusual, IndexError, OSError, *DAMAGE)  # as pages; IndexError: beyond the page
 # What SQLite says, where it quotes nothing of the file.
 _PLAIN_WORDS = ("database disk image is malformed", "file is not a database", "disk I/O error", "out of memory",
                 "unable to open database file", "malformed database schema", "unsupported file format")  # fmt: skip
@@ -178,40 +180,49 @@ class SqliteTables:
                 request, f"{self._select(request)} WHERE {request.where}"
             )
             return some
-        table = self._decode(request)
-        if table is not None:
-            return table
-        return self._read_by_sqlite(request)
-
-    def _decode(self, request: Request) -> pa.Table | None:
-        """The rows decoded from the file's pages, None where SQLite has to read them; SQLite counts them anyhow."""
         count = self.row_counts[request.table] = self._count(request.table)
+        table = self._decode(request, count)
+        return self._read_by_sqlite(request, count) if table is None else table
+
+    def _decode(self, request: Request, count: int, pages: np.ndarray | None = None) -> pa.Table | None:
+        """The rows decoded from the file's pages, ``count`` as SQLite says; None where it has to read them. ``pages``:
+        only these."""
         stored = self._schema[request.table].stored
-        if stored is None or request.keep is not None:
+        if stored is None:
             return None
         try:
-            with closing(self.connect()) as connection, closing(sqlite_pages.PageFile(self.path)) as file:
-                connection.execute("BEGIN")
-                connection.execute("SELECT count(*) FROM sqlite_master").fetchone()  # from here on nobody may write
+            with self.opened() as (connection, file):
+                pages = file.leaves(stored.root_page) if pages is None else pages
                 places = asked.sample(count)
-                table, row_numbers = sqlite_pages.read_table(file, stored, request, count, places)
+                if request.keep is None:
+                    table, row_numbers = sqlite_pages.read_table(file, stored, request, count, pages, places)
+                else:
+                    table, numbers = sqlite_pages.read_kept(file, stored, request, request.keep, count, pages)
+                    places = asked.sample(table.num_rows)
+                    row_numbers = numbers[places].tolist()
                 query = f"{self._select(request)} WHERE {self._schema[request.table].row_number} = ?"
                 if asked.is_confirmed(connection, query, request, table.take(pa.array(places)), row_numbers):
                     return table
-        except (sqlite_pages.Unusual, IndexError, OSError, *DAMAGE):  # IndexError: beyond the page
+        except UNREADABLE:
             return None
         self.findings.append(finding("decoded-otherwise", count=count, example=request.table))
         return None
 
-    def _read_by_sqlite(self, request: Request) -> pa.Table:
+    @contextmanager
+    def opened(self) -> Iterator[tuple[sqlite3.Connection, sqlite_pages.PageFile]]:
+        """The file's pages, while nobody may write."""
+        with closing(self.connect()) as connection, closing(sqlite_pages.PageFile(self.path)) as file:
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+            yield connection, file
+
+    def _read_by_sqlite(self, request: Request, count: int) -> pa.Table:
         """All rows from first to last page. CaptureError when fewer come than SQLite counts, or for an endless text."""
         self._refuse_long(request.table)
         table, rows = self._fetch(request, self._select(request))
-        counted = self.row_counts[request.table]
-        if rows != counted:
+        if rows != count:
             raise CaptureError(
-                f"{self.path}: of {counted:,} rows of {request.table} only {rows:,} can be read",
-                code="capture-rows-lost",
+                f"{self.path}: of {count:,} rows of {request.table} only {rows:,} can be read", code="capture-rows-lost"
             )
         return table
 

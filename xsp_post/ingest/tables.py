@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding
 
+Keep = Callable[[pa.RecordBatch], np.ndarray]  # which rows of a batch are wanted
 NONE_32 = 0xFFFFFFFF  # stands for none in columns of 32 bits
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 
@@ -64,7 +65,7 @@ class Request:
     table: str
     wants: tuple[WantedColumn, ...]
     one_of: tuple[str, ...] = ()
-    keep: Callable[[pa.RecordBatch], np.ndarray] | None = None
+    keep: Keep | None = None
     where: str = ""
 
 

@@ -70,6 +70,8 @@ class Part(Results):
         self._results, self.capture_id, self.iteration = results, capture_id, options.iteration
         self._only = None if self.iteration is None else (self.iteration, self.iteration)
         self._frames: dict[str, pd.DataFrame] = {}
+        if "idle" in results.tables():
+            results.near("idle", 0, 0)  # of a capture the pieces are made with the sums below, else both twice
         capture, (begin_ns, end_ns) = self.whole("captures").iloc[0], self._recorded()
         self._origin = _origin(str(capture["collector"]), begin_ns)
         least, most = np.iinfo(np.int64).min // 2, np.iinfo(np.int64).max // 2
@@ -105,6 +107,9 @@ class Part(Results):
 
     def _mine(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["capture_id"].to_numpy() == self.capture_id]
+
+    def found(self) -> pd.DataFrame:
+        return self._mine(self._results.found())
 
     def holds_anything(self) -> bool:
         """Whether a range or device work lies in the part."""

@@ -5,6 +5,8 @@ here: whole numbers and texts of ordinary tables whose rows lie within their pag
 looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`). Format: sqlite.org/fileformat2.html.
 """
 
+from __future__ import annotations
+
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.ingest.tables import Request, WantedColumn
+from xsp_post.ingest.tables import Keep, Request, WantedColumn
 
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table
 _MOST_LEVELS = 20
@@ -136,17 +138,17 @@ class _Page:
 
 
 def read_table(
-    file: PageFile, stored: Stored, request: Request, row_count: int, sample: np.ndarray
+    file: PageFile, stored: Stored, request: Request, row_count: int, pages: np.ndarray, sample: np.ndarray
 ) -> tuple[pa.Table, list[int]]:
-    """The wanted columns of all rows, and the row numbers of the rows at the places ``sample`` (ascending).
+    """The wanted columns of all rows of pages, and the row numbers of the rows at the places ``sample`` (ascending).
 
     Raises `Unusual` where they cannot be read here, or are not ``row_count``.
     """
     columns = {w.alias: _Column(w, stored, row_count, request) for w in request.wants}
     done = 0
     row_numbers: list[int] = []
-    for pages in file.chunks(file.leaves(stored.root_page)):
-        rows = _Rows(_Page(file, pages, _LEAF, 8), file.usable_bytes)
+    for some in file.chunks(pages):
+        rows = _Rows(_Page(file, some, _LEAF, 8), file.usable_bytes)
         if done + len(rows.at) > row_count:
             raise Unusual
         if len(rows.at):
@@ -157,6 +159,62 @@ def read_table(
     if done != row_count:
         raise Unusual
     return pa.table({alias: column.arrow() for alias, column in columns.items()}), row_numbers
+
+
+def read_kept(
+    file: PageFile, stored: Stored, request: Request, keep: Keep, row_count: int, pages: np.ndarray
+) -> tuple[pa.Table, np.ndarray]:
+    """The same of those rows alone that are to be kept, with all their row numbers."""
+    schema = pa.schema([(w.alias, w.arrow_type) for w in request.wants])
+    parts, numbers, done = [], [np.zeros(0, np.int64)], 0
+    for _, rows, columns in _chunk_by_chunk(file, stored, request, pages):
+        batch = pa.record_batch([column.whole() for column in columns], schema=schema)
+        is_kept = keep(batch)
+        parts.append(batch.filter(pa.array(is_kept)))
+        numbers.append(rows.row_number[is_kept])
+        done += len(rows.at)
+    if done != row_count:
+        raise Unusual
+    return pa.Table.from_batches(parts, schema), np.concatenate(numbers)
+
+
+@dataclass(frozen=True)
+class Zones:
+    """The pages of a table, how many rows each has, and the least and the greatest of some numbers in each."""
+
+    pages: np.ndarray
+    counts: np.ndarray
+    least: dict[str, np.ndarray]
+    most: dict[str, np.ndarray]
+
+
+def zones(file: PageFile, stored: Stored, request: Request) -> Zones:
+    """Where the wanted numbers of a table lie. Raises `Unusual`."""
+    pages, counts = file.leaves(stored.root_page), []
+    least: dict[str, list[np.ndarray]] = {w.column: [] for w in request.wants}
+    most: dict[str, list[np.ndarray]] = {w.column: [] for w in request.wants}
+    for page, _, columns in _chunk_by_chunk(file, stored, request, pages):
+        if not page.counts.all():
+            raise Unusual
+        begins = np.cumsum(page.counts) - page.counts
+        counts.append(page.counts)
+        for want, column in zip(request.wants, columns):
+            values = column.whole().to_numpy()
+            least[want.column].append(np.minimum.reduceat(values, begins))
+            most[want.column].append(np.maximum.reduceat(values, begins))
+    bounds = ({name: np.concatenate(parts) for name, parts in of.items()} for of in (least, most))
+    return Zones(pages, np.concatenate(counts), *bounds)
+
+
+def _chunk_by_chunk(
+    file: PageFile, stored: Stored, request: Request, pages: np.ndarray
+) -> Iterator[tuple[_Page, _Rows, list[_Column]]]:
+    for some in file.chunks(pages):
+        page = _Page(file, some, _LEAF, 8)
+        rows = _Rows(page, file.usable_bytes)
+        columns = [_Column(want, stored, len(rows.at), request) for want in request.wants]
+        rows.fill(columns, slice(0, len(rows.at)))
+        yield page, rows, columns
 
 
 def longest_row(file: PageFile, stored: Stored) -> int:
@@ -201,6 +259,14 @@ class _Column:
         if not self.parts and len(part) < self.row_count:
             self.is_repeated = len(part) >= _OFTEN * len(part.dictionary_encode().dictionary)
         self.parts.append(part.dictionary_encode() if self.is_repeated else part)
+
+    def whole(self) -> pa.Array:
+        """The values of a column that was put at once."""
+        if self.is_text:
+            return self.parts[0] if self.parts else pa.array([], pa.binary())
+        if self.values is None:
+            return pa.array(np.repeat(self.value.astype(self.dtype), self.row_count))
+        return pa.array(self.values)
 
     def arrow(self) -> pa.Array | pa.ChunkedArray:
         """The values; one value as a short piece that is there again and again (`nsys_strings.numbers`)."""
