@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -110,6 +110,19 @@ def empty_table(name: str) -> pd.DataFrame:
     """A table without rows: the columns and dtypes of its schema; no column where no schema lists it."""
     listed = TABLES[name].columns if name in TABLES else ()
     return pd.DataFrame({c.name: np.zeros(0, object if c.dtype == "str" else c.dtype) for c in listed})
+
+
+def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
+    """A frame with exactly the columns of a registered table, in order and dtype. KeyError for a missing one.
+
+    Text may be a categorical, an array or one value for all rows; categoricals stay categoricals.
+    """
+    schema = TABLES[table].columns
+    frame = pd.DataFrame({column.name: columns[column.name] for column in schema}, copy=False)
+    for column, made in zip(schema, frame.dtypes.tolist()):
+        if column.dtype != "str" and str(made) != column.dtype:
+            frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
+    return frame
 
 
 def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, from_frame, to_frame, worst_first
-from xsp_post.model.results import Analysis, Results, finite
+from xsp_post.model.results import Analysis, Results, finite, shaped
 from xsp_post.model.schemas import TABLES
 
 FINDINGS = "findings"
@@ -29,9 +29,9 @@ class Step:
 
     ``by`` is the function, ``module:function`` below xsp_post, imported when it is first called. Its arguments are
     the tables and values of ``needs``, in that order; where it ``reads`` tables, the first argument is `Results` of
-    these alone (those that are not there are left out of its `tables`). It returns the table (of several: a mapping),
-    or that and a list of findings, whose codes are in ``finds`` (``*``: any). ``recorded`` is what a recording must
-    hold for the table to have rows (`missing`). Names are separated by spaces.
+    these alone (those that are not there are left out of its `tables`). It returns the table, or its columns in any
+    order (of several tables: a mapping), or that and a list of findings, whose codes are in ``finds`` (``*``: any).
+    ``recorded`` is what a recording must hold for the table to have rows (`missing`). Names are separated by spaces.
     """
 
     makes: str
@@ -168,6 +168,8 @@ class Graph(Results):
         made, found = made if isinstance(made, tuple) else (made, [])
         assert step.finds == "*" or {one.code for one in found} <= set(step.finds.split()), (step.makes, found)
         self._found[step] = found
+        if name in TABLES and len(step.names) == 1 and isinstance(made, dict):
+            made = shaped(name, made)
         for one, value in ({name: made} if len(step.names) == 1 else made).items():
             if one not in self._given:
                 self._made.setdefault(one, value)

@@ -8,7 +8,7 @@ import pandas as pd
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.model.schemas.units import NS_PER_MS
-from xsp_post.tables.analyses.frames import FloatArray, IntArray, divide, group_sum, picked, shaped, text_codes
+from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.layer_tables import STAGES, layers_only, measured_layers, stages
 from xsp_post.tables.analyses.model_tables import captured, kernel_counts
@@ -18,23 +18,20 @@ from xsp_post.tables.analyses.model_tables import captured, kernel_counts
 _CONVOLUTION = "conv"
 
 
-def cases_table(inputs: Inputs) -> pd.DataFrame:
+def cases_table(inputs: Inputs) -> Columns:
     """Which capture each number of a case is taken from."""
     frame = inputs.cases.frame
     case = np.arange(len(frame))
     rows = inputs.cases.iterations
     measured = rows[rows["is_model"] & rows["is_measured"]]
-    return shaped(
-        "cases",
-        {
-            **{str(name): frame[name].to_numpy() for name in frame.columns},
-            **inputs.case_columns(case),
-            "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
-        },
-    )
+    return {
+        **{str(name): frame[name].to_numpy() for name in frame.columns},
+        **inputs.case_columns(case),
+        "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
+    }
 
 
-def workload_summary(inputs: Inputs) -> pd.DataFrame:
+def workload_summary(inputs: Inputs) -> Columns:
     """Counts and shares that the paper states in its text, one row per case."""
     frame, count = inputs.cases.frame, len(inputs.cases)
     layers = picked(inputs.layers.frame, measured_layers(inputs))
@@ -48,24 +45,21 @@ def workload_summary(inputs: Inputs) -> pd.DataFrame:
     has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
     layer_latency = np.where(has_layers, group_sum(case, latency, count), np.nan)
     layer_total = inputs.layers.totals_ns(inputs.layers.frame["case_index"].to_numpy(np.int64), count)
-    return shaped(
-        "workload_summary",
-        {
-            **inputs.case_columns(np.arange(count)),
-            "workload_name": frame["workload_name"].to_numpy(),
-            "model_latency_ns": inputs.model_latency_ns,
-            "layer_latency_ns": layer_latency,
-            "layer_total_ns": layer_total,
-            "layer_rest_ns": rest_of(layer_total, layer_latency),
-            "layer_count": captured(np.bincount(case, minlength=count), has_layers),
-            "layer_under_1ms_count": captured(np.bincount(case[latency < NS_PER_MS], minlength=count), has_layers),
-            "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
-            **kernel_counts(inputs),
-            "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
-            "gpu_latency_ratio": divide(inputs.kernels.total_ns, inputs.model_latency_ns),
-            "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
-        },
-    )
+    return {
+        **inputs.case_columns(np.arange(count)),
+        "workload_name": frame["workload_name"].to_numpy(),
+        "model_latency_ns": inputs.model_latency_ns,
+        "layer_latency_ns": layer_latency,
+        "layer_total_ns": layer_total,
+        "layer_rest_ns": rest_of(layer_total, layer_latency),
+        "layer_count": captured(np.bincount(case, minlength=count), has_layers),
+        "layer_under_1ms_count": captured(np.bincount(case[latency < NS_PER_MS], minlength=count), has_layers),
+        "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
+        **kernel_counts(inputs),
+        "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
+        "gpu_latency_ratio": divide(inputs.kernels.total_ns, inputs.model_latency_ns),
+        "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
+    }
 
 
 def convolution_ratio(case: IntArray, latency_ns: FloatArray, is_convolution: np.ndarray, count: int) -> FloatArray:
@@ -74,7 +68,7 @@ def convolution_ratio(case: IntArray, latency_ns: FloatArray, is_convolution: np
     return divide(part, group_sum(case, latency_ns, count))
 
 
-def stages_table(inputs: Inputs) -> pd.DataFrame:
+def stages_table(inputs: Inputs) -> Columns:
     """Latency, allocation, flop and DRAM traffic of each third of the layers, and which third dominates."""
     rows = measured_layers(inputs)
     rows = rows[layers_only(inputs, rows)]
@@ -101,7 +95,7 @@ def stages_table(inputs: Inputs) -> pd.DataFrame:
         "dram_bytes": sums["dram"],
     }
     columns |= {f"is_dominant_{name}": _is_largest_of_three(values) for name, values in sums.items()}
-    return shaped("stages", columns)
+    return columns
 
 
 def _is_largest_of_three(values: FloatArray) -> np.ndarray:
@@ -111,7 +105,7 @@ def _is_largest_of_three(values: FloatArray) -> np.ndarray:
     return (largest & np.isfinite(thirds)).ravel()
 
 
-def roofs(inputs: Inputs) -> pd.DataFrame:
+def roofs(inputs: Inputs) -> Columns:
     """Every known peak of every GPU of the workload, with the ideal intensity it implies (Table VII)."""
     rows: list[tuple[str, str, float, float | None, float | None, str, str]] = []
     seen: set[str] = set()
@@ -138,6 +132,4 @@ def roofs(inputs: Inputs) -> pd.DataFrame:
         "origin", "source",
     )  # fmt: skip
     frame = pd.DataFrame(rows, columns=list(columns))
-    return shaped(
-        "roofs", {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}
-    )
+    return {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}

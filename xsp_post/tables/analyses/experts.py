@@ -5,9 +5,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union_length
-from xsp_post.model.results import Results, empty_table, frame_or_empty
+from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.names.families import families
-from xsp_post.tables.analyses.frames import shaped, text_codes
+from xsp_post.tables.analyses.frames import text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 _EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"

@@ -1,30 +1,15 @@
 """Small helpers on frames and arrays that every analysis uses."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.model.schemas import TABLES
-
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
-
-
-def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
-    """A frame with exactly the columns of a registered table, in order and dtype. KeyError for a missing one.
-
-    Text may be a categorical, an array or one value for all rows; categoricals stay categoricals.
-    """
-    schema = TABLES[table].columns
-    frame = pd.DataFrame({column.name: columns[column.name] for column in schema}, copy=False)
-    for column, made in zip(schema, frame.dtypes.tolist()):
-        if column.dtype != "str" and str(made) != column.dtype:
-            frame[column.name] = frame[column.name].to_numpy().astype(column.dtype)
-    return frame
+Columns = dict[str, Any]  # of the table that a function makes: `model.results.shaped`
 
 
 def text_codes(series: pd.Series) -> tuple[IntArray, pd.Index]:

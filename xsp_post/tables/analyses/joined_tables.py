@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.base.findings import finding
-from xsp_post.tables.analyses.frames import divide, picked, shaped, text_codes
+from xsp_post.tables.analyses.frames import Columns, divide, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns, say_above_roof
 from xsp_post.tables.analyses.layer_rows import DEVICE_SOURCES
@@ -28,7 +28,7 @@ def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
     return np.flatnonzero(inputs.has_kernels[case])
 
 
-def a11(inputs: Inputs) -> pd.DataFrame:
+def a11(inputs: Inputs) -> Columns:
     """A11: kernels summed per layer. A layer without kernels has kernel latency 0 and no intensity."""
     rows = _cases_with_kernels(inputs)
     total, covered = (work.take(rows) for work in inputs.by_layer)
@@ -36,21 +36,18 @@ def a11(inputs: Inputs) -> pd.DataFrame:
     kernels = inputs.layer_of_kernel
     count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
     columns = intensity_columns(covered, inputs.peaks, inputs.options)
-    return shaped(
-        "a11",
-        {
-            **layer_columns(inputs, rows),
-            "shape_text": chosen["shape_text"].array,
-            "layer_latency_ns": chosen["latency_ns"].to_numpy(),
-            "kernel_latency_ns": total.latency_ns,
-            **_kernel_totals(inputs, rows, total.latency_ns),
-            "kernel_count": count,
-            **total.quantities(),
-            **columns,
-            "mfu_ratio": utilisation(covered, columns["pipe"], covered.latency_ns, inputs.peaks),
-            **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "shape_text": chosen["shape_text"].array,
+        "layer_latency_ns": chosen["latency_ns"].to_numpy(),
+        "kernel_latency_ns": total.latency_ns,
+        **_kernel_totals(inputs, rows, total.latency_ns),
+        "kernel_count": count,
+        **total.quantities(),
+        **columns,
+        "mfu_ratio": utilisation(covered, columns["pipe"], covered.latency_ns, inputs.peaks),
+        **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
+    }
 
 
 def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> dict[str, np.ndarray]:
@@ -60,7 +57,7 @@ def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> di
     return {"kernel_total_ns": whole, "kernel_rest_ns": rest_of(whole, parts_ns)}
 
 
-def a12(inputs: Inputs) -> pd.DataFrame:
+def a12(inputs: Inputs) -> Columns:
     """A12: the counters of each layer in execution order; no rows for cases without counters."""
     rows = _cases_with_kernels(inputs)
     case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
@@ -68,15 +65,12 @@ def a12(inputs: Inputs) -> pd.DataFrame:
     rows = rows[np.isin(case, counted)]
     total = inputs.by_layer[0].take(rows)
     source = coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows])["counter_source"]
-    return shaped(
-        "a12",
-        {
-            **layer_columns(inputs, rows),
-            "kernel_latency_ns": total.latency_ns,
-            **total.quantities(),
-            "counter_source": source,
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "kernel_latency_ns": total.latency_ns,
+        **total.quantities(),
+        "counter_source": source,
+    }
 
 
 def _analytic_layers(inputs: Inputs) -> np.ndarray:
@@ -84,7 +78,7 @@ def _analytic_layers(inputs: Inputs) -> np.ndarray:
     return inputs.analytic_cases[inputs.layers.frame["case_index"].to_numpy(np.int64)]
 
 
-def a13(inputs: Inputs) -> pd.DataFrame:
+def a13(inputs: Inputs) -> Columns:
     """A13: what of each layer's latency was not kernels, by sum (the paper's) and by union; may be negative."""
     rows = _cases_with_kernels(inputs)
     rows = rows[inputs.layers.frame["sample_count"].to_numpy()[rows] > 0]
@@ -100,26 +94,23 @@ def a13(inputs: Inputs) -> pd.DataFrame:
         inputs.findings.append(
             finding("negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst]))
         )
-    return shaped(
-        "a13",
-        {
-            **layer_columns(inputs, rows),
-            "layer_latency_ns": latency,
-            "latency_source": chosen["latency_source"].array,
-            "kernel_latency_ns": kernel,
-            "busy_ns": busy,
-            "non_gpu_by_sum_ns": whole - kernel,
-            "non_gpu_by_union_ns": whole - busy,
-            "host_ns": chosen["host_ns"].to_numpy(),
-            "gap_ns": np.where(is_host, np.nan, latency - busy),
-            "gpu_by_sum_ratio": divide(kernel, whole),
-            "gpu_by_union_ratio": divide(busy, whole),
-            "is_negative": is_negative,
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "layer_latency_ns": latency,
+        "latency_source": chosen["latency_source"].array,
+        "kernel_latency_ns": kernel,
+        "busy_ns": busy,
+        "non_gpu_by_sum_ns": whole - kernel,
+        "non_gpu_by_union_ns": whole - busy,
+        "host_ns": chosen["host_ns"].to_numpy(),
+        "gap_ns": np.where(is_host, np.nan, latency - busy),
+        "gpu_by_sum_ratio": divide(kernel, whole),
+        "gpu_by_union_ratio": divide(busy, whole),
+        "is_negative": is_negative,
+    }
 
 
-def a14(inputs: Inputs) -> pd.DataFrame:
+def a14(inputs: Inputs) -> Columns:
     """A14: each layer's point under the roof, from counters, else from flop and least bytes of the model."""
     work, is_analytic = analytic_where_unmeasured(inputs)
     rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
@@ -131,17 +122,14 @@ def a14(inputs: Inputs) -> pd.DataFrame:
     # layers counted by their kernels: A9 says it of the kernels
     marked = np.where(is_analytic[rows], np.asarray(columns["roof_ratio"]), np.nan)
     say_above_roof(inputs, marked, inputs.layers.frame["layer_path"].iloc[rows], np.zeros(len(rows), bool))
-    return shaped(
-        "a14",
-        {
-            **layer_columns(inputs, rows),
-            "latency_ns": chosen.latency_ns,
-            **columns,
-            "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
-            "work_coverage_ratio": chosen.coverage_ratio,
-            "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "latency_ns": chosen.latency_ns,
+        **columns,
+        "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
+        "work_coverage_ratio": chosen.coverage_ratio,
+        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+    }
 
 
 def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
@@ -200,21 +188,15 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     return pipes
 
 
-def dominant_kernels(inputs: Inputs) -> pd.DataFrame:
+def dominant_kernels(inputs: Inputs) -> Columns:
     """The longest single launch of each layer that has kernels (MLModelScope paper, Table 3)."""
     rows, chosen = inputs.longest_kernels
     frame = inputs.kernels.frame
     latency = frame["latency_ns"].to_numpy()[chosen]
     texts = {name: text_codes(frame[name]) for name in ("name", "short_name", "source_line")}
-    return shaped(
-        "dominant_kernels",
-        {
-            **layer_columns(inputs, rows),
-            **{
-                name: pd.Categorical.from_codes(codes[chosen], categories=known)
-                for name, (codes, known) in texts.items()
-            },
-            "latency_ns": latency,
-            "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        **{name: pd.Categorical.from_codes(codes[chosen], categories=known) for name, (codes, known) in texts.items()},
+        "latency_ns": latency,
+        "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
+    }

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import finding
-from xsp_post.tables.analyses.frames import IntArray, divide, picked, shaped, text_codes, texts_of
+from xsp_post.tables.analyses.frames import Columns, IntArray, divide, picked, text_codes, texts_of
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.layer_tables import share, statistics_columns
 from xsp_post.tables.analyses.roofline import (
@@ -25,28 +25,25 @@ _OF_KERNEL = (
 _ABOVE_ROOF_RATIO = 1.001  # what rounding of a peak explains is none
 
 
-def a08(inputs: Inputs) -> pd.DataFrame:
+def a08(inputs: Inputs) -> Columns:
     """A8: one row per launch of the reference iteration, in launch order, with layer and counters."""
     rows = inputs.shown_kernels
     if len(rows) < len(inputs.kernels.frame):
         inputs.findings.append(finding("kernel-table-cut", count=len(inputs.kernels.frame) - len(rows)))
     chosen = picked(inputs.kernels.frame, rows)
     work = inputs.kernels.work.take(rows)
-    return shaped(
-        "a08",
-        {
-            **_case_and_layer(inputs, rows),
-            **{name: chosen[name].array for name in _OF_KERNEL},
-            "shape_text": _of_layer(inputs, rows, "shape_text"),
-            "latency_ns": chosen["latency_ns"].to_numpy(),
-            **statistics_columns(picked(inputs.kernels.summary, rows)),
-            **work.quantities(),
-            **intensity_columns(work, inputs.peaks, inputs.options),
-        },
-    )
+    return {
+        **_case_and_layer(inputs, rows),
+        **{name: chosen[name].array for name in _OF_KERNEL},
+        "shape_text": _of_layer(inputs, rows, "shape_text"),
+        "latency_ns": chosen["latency_ns"].to_numpy(),
+        **statistics_columns(picked(inputs.kernels.summary, rows)),
+        **work.quantities(),
+        **intensity_columns(work, inputs.peaks, inputs.options),
+    }
 
 
-def a09(inputs: Inputs) -> pd.DataFrame:
+def a09(inputs: Inputs) -> Columns:
     """A9: the launches of A8 that have flop and DRAM counters, with the roof above each."""
     rows = inputs.shown_kernels
     rows = rows[inputs.kernels.work.coverage_ratio[rows] > 0]
@@ -54,15 +51,12 @@ def a09(inputs: Inputs) -> pd.DataFrame:
     columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
     has_counters = chosen["metric_source"].astype(str).ne("").to_numpy()
     say_above_roof(inputs, np.asarray(columns["roof_ratio"]), chosen["name"], has_counters)
-    return shaped(
-        "a09",
-        {
-            **_case_and_layer(inputs, rows),
-            **columns,
-            "latency_ns": chosen["latency_ns"].to_numpy(),
-            **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
-        },
-    )
+    return {
+        **_case_and_layer(inputs, rows),
+        **columns,
+        "latency_ns": chosen["latency_ns"].to_numpy(),
+        **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
+    }
 
 
 _L2 = (
@@ -86,7 +80,7 @@ def say_above_roof(inputs: Inputs, roof_ratio: np.ndarray, names: pd.Series, has
         inputs.findings.append(finding("above-roof", count=int(above.sum()), example=example, hint=hint))
 
 
-def a10(inputs: Inputs) -> pd.DataFrame:
+def a10(inputs: Inputs) -> Columns:
     """A10: launches of equal demangled name, longest total first; the number of rows is that of unique kernels."""
     frame = inputs.kernels.frame
     group, first = inputs.kernels_by_name
@@ -94,20 +88,17 @@ def a10(inputs: Inputs) -> pd.DataFrame:
     total, covered = aggregate(inputs.kernels.work, group, len(first), owner)
     order = np.lexsort((-total.latency_ns, owner))
     total, covered, first, owner = total.take(order), covered.take(order), first[order], owner[order]
-    return shaped(
-        "a10",
-        {
-            **inputs.case_columns(owner),
-            **{name: frame[name].array.take(first) for name in ("name", "short_name")},
-            "kernel_count": np.bincount(group, minlength=len(first))[order],
-            "latency_ns": total.latency_ns,
-            "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),
-            "kernel_latency_ratio": share(total.latency_ns, owner),
-            **total.quantities(),
-            **intensity_columns(covered, inputs.peaks, inputs.options),
-            **coverage_columns(total.coverage_ratio, inputs.analytic_cases[owner]),
-        },
-    )
+    return {
+        **inputs.case_columns(owner),
+        **{name: frame[name].array.take(first) for name in ("name", "short_name")},
+        "kernel_count": np.bincount(group, minlength=len(first))[order],
+        "latency_ns": total.latency_ns,
+        "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),
+        "kernel_latency_ratio": share(total.latency_ns, owner),
+        **total.quantities(),
+        **intensity_columns(covered, inputs.peaks, inputs.options),
+        **coverage_columns(total.coverage_ratio, inputs.analytic_cases[owner]),
+    }
 
 
 def coverage_columns(coverage_ratio: np.ndarray, is_analytic: np.ndarray) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.model.results import empty_table
-from xsp_post.tables.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, picked, shaped, text_codes
+from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, dense, divide, group_sum, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 
 STAGES = ("beginning", "middle", "end")
@@ -61,84 +61,72 @@ def share(values: FloatArray, case: IntArray) -> FloatArray:
     return divide(values, group_sum(case, values, int(case.max()) + 1)[case])
 
 
-def a02(inputs: Inputs) -> pd.DataFrame:
+def a02(inputs: Inputs) -> Columns:
     """A2: the layers of each case in execution order; "top k" is a sort by ``latency_ns``."""
     rows = measured_layers(inputs)
     chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
     latency = chosen["latency_ns"].to_numpy()
-    return shaped(
-        "a02",
-        {
-            **layer_columns(inputs, rows),
-            "capture_id": inputs.cases.frame["layer_capture_id"].to_numpy()[case],
-            "layer_path": chosen["layer_path"].array,
-            "call_count": chosen["call_count"].to_numpy(),
-            "shape_text": chosen["shape_text"].array,
-            "latency_ns": latency,
-            "latency_ratio": share(latency, case),
-            "allocated_bytes": chosen["allocated_bytes"].to_numpy(),
-            "latency_source": chosen["latency_source"].array,
-            **{name: values[rows] for name, values in _by_phase(inputs).items()},
-            "sample_count": chosen["sample_count"].to_numpy(),
-            "is_inferred": chosen["is_inferred"].to_numpy(),
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "capture_id": inputs.cases.frame["layer_capture_id"].to_numpy()[case],
+        "layer_path": chosen["layer_path"].array,
+        "call_count": chosen["call_count"].to_numpy(),
+        "shape_text": chosen["shape_text"].array,
+        "latency_ns": latency,
+        "latency_ratio": share(latency, case),
+        "allocated_bytes": chosen["allocated_bytes"].to_numpy(),
+        "latency_source": chosen["latency_source"].array,
+        **{name: values[rows] for name, values in _by_phase(inputs).items()},
+        "sample_count": chosen["sample_count"].to_numpy(),
+        "is_inferred": chosen["is_inferred"].to_numpy(),
+    }
 
 
-def a03(inputs: Inputs) -> pd.DataFrame:
+def a03(inputs: Inputs) -> Columns:
     """A3: layer latency in execution order, with what a box plot over the iterations needs."""
     rows = measured_layers(inputs)
     summary = picked(inputs.layers.summary, rows)
-    return shaped(
-        "a03",
-        {
-            **layer_columns(inputs, rows),
-            "stage": _stage_names(inputs, rows),
-            "latency_ns": summary["trimmed_mean"].to_numpy(),
-            "q25_latency_ns": summary["q25"].to_numpy(),
-            "q75_latency_ns": summary["q75"].to_numpy(),
-            **statistics_columns(summary),
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "stage": _stage_names(inputs, rows),
+        "latency_ns": summary["trimmed_mean"].to_numpy(),
+        "q25_latency_ns": summary["q25"].to_numpy(),
+        "q75_latency_ns": summary["q75"].to_numpy(),
+        **statistics_columns(summary),
+    }
 
 
-def a04(inputs: Inputs) -> pd.DataFrame:
+def a04(inputs: Inputs) -> Columns:
     """A4: bytes allocated per layer in execution order; no rows for a case where none was recorded."""
     rows = _with_allocation(inputs)
-    return shaped(
-        "a04",
-        {
-            **layer_columns(inputs, rows),
-            "stage": _stage_names(inputs, rows),
-            "allocated_bytes": inputs.layers.frame["allocated_bytes"].to_numpy()[rows],
-        },
-    )
+    return {
+        **layer_columns(inputs, rows),
+        "stage": _stage_names(inputs, rows),
+        "allocated_bytes": inputs.layers.frame["allocated_bytes"].to_numpy()[rows],
+    }
 
 
-def a05(inputs: Inputs) -> pd.DataFrame:
+def a05(inputs: Inputs) -> Columns | pd.DataFrame:
     """A5: how many layers there are of each type."""
     types = _by_type(inputs, measured_layers(inputs))
     if types is None:
         return empty_table("a05")
-    return shaped("a05", {**types, "count_ratio": share(types["layer_count"].astype(np.float64), types["case_index"])})
+    return {**types, "count_ratio": share(types["layer_count"].astype(np.float64), types["case_index"])}
 
 
-def a06(inputs: Inputs) -> pd.DataFrame:
+def a06(inputs: Inputs) -> Columns | pd.DataFrame:
     """A6: layer latency by type; shares are of the sum over all layers, not of the model latency."""
     rows = measured_layers(inputs)
     types = _by_type(inputs, rows, "latency_ns", _by_phase(inputs))
     if types is None:
         return empty_table("a06")
     whole = types["total_latency_ns"]
-    return shaped(
-        "a06",
-        {
-            **types,
-            "rest_latency_ns": rest_of(whole, types["latency_ns"]),
-            "latency_ratio": share(types["latency_ns"], types["case_index"]),
-        },
-    )
+    return {
+        **types,
+        "rest_latency_ns": rest_of(whole, types["latency_ns"]),
+        "latency_ratio": share(types["latency_ns"], types["case_index"]),
+    }
 
 
 def _by_phase(inputs: Inputs) -> dict[str, FloatArray]:
@@ -146,12 +134,12 @@ def _by_phase(inputs: Inputs) -> dict[str, FloatArray]:
     return inputs.latency_by_phase(inputs.layer_of_kernel, len(inputs.layers.frame))
 
 
-def a07(inputs: Inputs) -> pd.DataFrame:
+def a07(inputs: Inputs) -> Columns | pd.DataFrame:
     """A7: allocated bytes by type."""
     types = _by_type(inputs, _with_allocation(inputs), "allocated_bytes")
     if types is None:
         return empty_table("a07")
-    return shaped("a07", {**types, "allocated_ratio": share(types["allocated_bytes"], types["case_index"])})
+    return {**types, "allocated_ratio": share(types["allocated_bytes"], types["case_index"])}
 
 
 def _stage_names(inputs: Inputs, rows: IntArray) -> pd.Categorical:

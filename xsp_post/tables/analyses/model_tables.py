@@ -5,7 +5,8 @@ import pandas as pd
 
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, gain_per_doubling, optimal_position
 from xsp_post.arrays.statistics import rest_of
-from xsp_post.tables.analyses.frames import FloatArray, IntArray, dense, divide, group_sum, shaped, text_codes
+from xsp_post.model.results import shaped
+from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, dense, divide, group_sum, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.tables.analyses.kernel_tables import coverage_columns
@@ -40,7 +41,7 @@ def sweeps(inputs: Inputs) -> list[IntArray]:
     return [usable[group == g][np.argsort(batch[usable[group == g]], kind="stable")] for g in range(len(first))]
 
 
-def a01(inputs: Inputs) -> pd.DataFrame:
+def a01(inputs: Inputs) -> Columns:
     """A1: model latency and throughput of each case, and which batch size is optimal in its sweep."""
     frame, summary = inputs.cases.frame, inputs.model_summary
     batch = frame["batch_size"].to_numpy(np.int64)
@@ -54,22 +55,19 @@ def a01(inputs: Inputs) -> pd.DataFrame:
             is_optimal[sweep[chosen]] = True
     rows = np.flatnonzero(~np.isnan(latency))
     per_input = np.where(batch > 0, divide(latency, batch), np.nan)
-    return shaped(
-        "a01",
-        {
-            **inputs.case_columns(rows),
-            "capture_id": frame["model_capture_id"].to_numpy()[rows],
-            **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "framework", "gpu_name")},
-            "level": frame["model_level"].to_numpy()[rows],
-            "latency_ns": latency[rows],
-            **statistics_columns(summary.iloc[rows]),
-            "period_ns": inputs.windows["model"].period_ns[rows],
-            "latency_per_input_ns": per_input[rows],
-            "throughput_inputs_per_s": throughput[rows],
-            "throughput_gain_ratio": gain[rows],
-            "is_optimal": is_optimal[rows],
-        },
-    )
+    return {
+        **inputs.case_columns(rows),
+        "capture_id": frame["model_capture_id"].to_numpy()[rows],
+        **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "framework", "gpu_name")},
+        "level": frame["model_level"].to_numpy()[rows],
+        "latency_ns": latency[rows],
+        **statistics_columns(summary.iloc[rows]),
+        "period_ns": inputs.windows["model"].period_ns[rows],
+        "latency_per_input_ns": per_input[rows],
+        "throughput_inputs_per_s": throughput[rows],
+        "throughput_gain_ratio": gain[rows],
+        "is_optimal": is_optimal[rows],
+    }
 
 
 def _optimum(inputs: Inputs, batch_size: IntArray, throughput: FloatArray, policy: str = "") -> int:
@@ -78,7 +76,7 @@ def _optimum(inputs: Inputs, batch_size: IntArray, throughput: FloatArray, polic
     return optimal_position(batch_size, throughput, policy or options.optimal_policy, options.gain_ratio)
 
 
-def optimal_batch(inputs: Inputs) -> pd.DataFrame:
+def optimal_batch(inputs: Inputs) -> Columns:
     """The optimal batch size of every sweep of at least two sizes, by each policy."""
     frame, latency = inputs.cases.frame, inputs.model_latency_ns
     batch = frame["batch_size"].to_numpy(np.int64)
@@ -91,21 +89,18 @@ def optimal_batch(inputs: Inputs) -> pd.DataFrame:
     chosen = [(policy, int(sweep[position])) for policy, sweep, position in positions if position >= 0]
     case = np.array([index for _, index in chosen], dtype=np.int64)
     policy = np.array([name for name, _ in chosen], dtype=object)
-    return shaped(
-        "optimal_batch",
-        {
-            "workload_name": frame["workload_name"].to_numpy()[case],
-            "phase": frame["phase"].to_numpy()[case],
-            "policy": policy,
-            "batch_size": batch[case],
-            "throughput_inputs_per_s": throughput[case],
-            "latency_ns": latency[case],
-            "is_chosen": policy == inputs.options.optimal_policy,
-        },
-    )
+    return {
+        "workload_name": frame["workload_name"].to_numpy()[case],
+        "phase": frame["phase"].to_numpy()[case],
+        "policy": policy,
+        "batch_size": batch[case],
+        "throughput_inputs_per_s": throughput[case],
+        "latency_ns": latency[case],
+        "is_chosen": policy == inputs.options.optimal_policy,
+    }
 
 
-def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
+def throughput_scalability(inputs: Inputs) -> Columns:
     """Throughput of each batch size relative to the smallest of its sweep (the paper's: batch size 1)."""
     frame = inputs.cases.frame
     batch = frame["batch_size"].to_numpy(np.int64)
@@ -113,18 +108,15 @@ def throughput_scalability(inputs: Inputs) -> pd.DataFrame:
     found = [sweep for sweep in sweeps(inputs) if len(sweep) > 1]
     case = np.concatenate(found) if found else np.zeros(0, np.int64)
     base = np.concatenate([np.full(len(sweep), throughput[sweep[0]]) for sweep in found]) if found else np.zeros(0)
-    return shaped(
-        "throughput_scalability",
-        {
-            **inputs.case_columns(case),
-            "workload_name": frame["workload_name"].to_numpy()[case],
-            "throughput_inputs_per_s": throughput[case],
-            "speedup_ratio": divide(throughput[case], base),
-        },
-    )
+    return {
+        **inputs.case_columns(case),
+        "workload_name": frame["workload_name"].to_numpy()[case],
+        "throughput_inputs_per_s": throughput[case],
+        "speedup_ratio": divide(throughput[case], base),
+    }
 
 
-def a15(inputs: Inputs) -> pd.DataFrame:
+def a15(inputs: Inputs) -> Columns:
     """A15: all kernels of one execution of the model, per case; intensity from counters, else analytic."""
     frame = inputs.cases.frame
     total = inputs.by_case[0]
@@ -142,30 +134,27 @@ def a15(inputs: Inputs) -> pd.DataFrame:
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
     is_timed = inputs.has_kernels[rows]
-    return shaped(
-        "a15",
-        {
-            **inputs.case_columns(rows),
-            "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
-            "workload_name": frame["workload_name"].to_numpy()[rows],
-            "gpu_name": frame["gpu_name"].to_numpy()[rows],
-            "model_latency_ns": latency[rows],
-            "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
-            "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
-            "kernel_total_ns": inputs.kernels.total_ns[rows],
-            "kernel_rest_ns": np.where(is_timed, rest_of(inputs.kernels.total_ns, total.latency_ns)[rows], np.nan),
-            "busy_ns": busy[rows],
-            **{name: count[rows] for name, count in kernel_counts(inputs).items()},
-            "gpu_latency_ratio": np.where(is_timed, divide(inputs.kernels.total_ns, latency)[rows], np.nan),
-            "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
-            **{name: values[rows] for name, values in total.quantities().items()},
-            "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],
-            **columns,
-            "mfu_ratio": np.where(is_whole, mfu, np.nan),
-            **_phase_columns(inputs, rows),
-            **coverage,
-        },
-    )
+    return {
+        **inputs.case_columns(rows),
+        "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
+        "workload_name": frame["workload_name"].to_numpy()[rows],
+        "gpu_name": frame["gpu_name"].to_numpy()[rows],
+        "model_latency_ns": latency[rows],
+        "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
+        "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
+        "kernel_total_ns": inputs.kernels.total_ns[rows],
+        "kernel_rest_ns": np.where(is_timed, rest_of(inputs.kernels.total_ns, total.latency_ns)[rows], np.nan),
+        "busy_ns": busy[rows],
+        **{name: count[rows] for name, count in kernel_counts(inputs).items()},
+        "gpu_latency_ratio": np.where(is_timed, divide(inputs.kernels.total_ns, latency)[rows], np.nan),
+        "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
+        **{name: values[rows] for name, values in total.quantities().items()},
+        "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],
+        **columns,
+        "mfu_ratio": np.where(is_whole, mfu, np.nan),
+        **_phase_columns(inputs, rows),
+        **coverage,
+    }
 
 
 def _phase_columns(inputs: Inputs, rows: IntArray) -> dict[str, FloatArray]:
@@ -174,12 +163,12 @@ def _phase_columns(inputs: Inputs, rows: IntArray) -> dict[str, FloatArray]:
     return {name: values[rows] for name, values in inputs.latency_by_phase(case, len(inputs.cases)).items()}
 
 
-def model_roofline(inputs: Inputs) -> pd.DataFrame:
+def model_roofline(inputs: Inputs) -> Columns:
     """One point per case that has flop and bytes: over batch sizes (Figure 10) or models (Figure 12)."""
-    table = a15(inputs)
+    table = shaped("a15", a15(inputs))
     known = table["arithmetic_intensity_flop_per_byte"].notna()
     points = table[known].reset_index(drop=True)
-    return shaped("model_roofline", {name: points[name].array for name in points.columns})
+    return {name: points[name].array for name in points.columns}
 
 
 def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:

@@ -4,7 +4,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.kinds import PHASES
-from xsp_post.tables.analyses.frames import IntArray, divide, shaped, text_codes, texts_of
+from xsp_post.model.results import shaped
+from xsp_post.tables.analyses.frames import IntArray, divide, text_codes, texts_of
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns
 from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns, utilisation

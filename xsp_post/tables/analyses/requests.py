@@ -5,12 +5,12 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.options import Options
-from xsp_post.model.results import Results, empty_table, frame_or_empty
+from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas import column_names
 from xsp_post.names.patterns import groups, to_arrow
 from xsp_post.names.request_logs import read_requests
 from xsp_post.names.step_texts import PREFILL
-from xsp_post.tables.analyses.frames import shaped, text_codes
+from xsp_post.tables.analyses.frames import text_codes
 
 _NAME = r"[\w.-]+"
 _OF_STEP = rf"(?i)\b(?:(?:request_?|req_?|r)?ids?)\s?[=:]\s?[\[(]?(?P<n>'?{_NAME}'?(?:, ?'?{_NAME}'?)*)"

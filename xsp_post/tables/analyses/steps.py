@@ -15,12 +15,12 @@ from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.options import Options
-from xsp_post.model.results import Results, empty_table, frame_or_empty
+from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
 from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
-from xsp_post.tables.analyses.frames import lookup, shaped, text_codes
+from xsp_post.tables.analyses.frames import lookup, text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 WHOLE, HOST = "step", "host"  # what stands for the family of the whole step, and for what its kernels do not take
