@@ -56,8 +56,7 @@ def test_scores_are_those_of_regressions(seed, count, wander, floor, least):
         line = (slope[0] * (count - 1), *slope[1:])
         for score, (size, explained, rest) in ((found.step[k], steps[place]), (found.line[k], line)):
             noise = math.sqrt(rest / (count - 2) + floor**2)
-            enough = max(least, changes._LEAST_NOISES * noise / math.sqrt(1 - wander**2))
-            wanted = math.sqrt(explained) / noise if abs(size) >= enough else 0.0
+            wanted = math.sqrt(explained) / noise if abs(size) >= least else 0.0
             assert score == pytest.approx(wanted, rel=1e-6)
     assert found.best.tolist() == np.maximum(found.step, found.line).tolist()
 
