@@ -459,7 +459,7 @@ REWORKED = (
     Edited(on_the_gpu, "host-code prepare-ahead", "host", "both"),
     Edited(key_cache, "", "kernels", "both"),
     Edited(metrics_to_host, "item-in-step remove-synchronization", "host launches synchronisation kernels", "both"),
-    Edited(buckets, "overlap-collectives", "communication", "nsys", ranks=2),
+    Edited(buckets, "overlap-collectives", "communication kernels", "nsys", ranks=2),
     Edited(expert_loop, "item-in-step remove-synchronization batch-host-loop", "host launches synchronisation", "both",
            does_more=True),
     Edited(padding, "", "kernels", "both"),
