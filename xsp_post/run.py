@@ -18,6 +18,7 @@ import numpy as np
 
 from xsp_post import __version__
 from xsp_post.arrays.batch_sizes import optimal_position
+from xsp_post.base import stops
 from xsp_post.base.errors import ToolError, UsageError, XspPostError
 from xsp_post.hardware import machine
 from xsp_post.model import capture, run_folder
@@ -129,6 +130,7 @@ def execute(
     try:
         run.go()
     except KeyboardInterrupt:
+        stops.give_time()  # a child that was only being started has given none
         run.finish("interrupted")
         raise
     except XspPostError as error:

@@ -15,6 +15,7 @@ from types import FrameType
 
 _GRACE_S = 1.5
 _AGAIN_S = 0.02
+_TO_CONCLUDE_S = 2.0  # for what is written when child processes have ended: on a busy disk, too
 _LOOK_S = 0.05
 _held = [0, 0]  # how deep in `held`, and whether a signal came meanwhile
 _until_s = [0.0]  # the clean-up that is known to go on may take so long (`give_time`)
@@ -128,9 +129,9 @@ def held() -> Iterator[None]:
             raise KeyboardInterrupt
 
 
-def give_time(seconds: float) -> None:
-    """Child processes are ended now: after a signal this process has so long for it, and for what it then writes."""
-    _until_s[0] = max(_until_s[0], time.monotonic() + seconds)
+def give_time(seconds: float = 0) -> None:
+    """Child processes are ended now: a signal leaves so long for it, and time for what is then written."""
+    _until_s[0] = max(_until_s[0], time.monotonic() + seconds + _TO_CONCLUDE_S)
 
 
 def remove_unfinished() -> None:

@@ -32,7 +32,6 @@ EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
 
 _GRACE_S = 5.0  # between asking a process group to end and making it end
 _INTERRUPTED_GRACE_S = 1.0  # the same where the user waits for it
-_TO_CONCLUDE_S = 2.0  # and what is then written
 _LAST_LINES = 8
 
 
@@ -159,7 +158,7 @@ def run_child(command: Sequence[str], plan: CapturePlan) -> Ended:
 
 def _end_group(process: subprocess.Popen[bytes], grace_s: float) -> None:
     """End what is left of the child's group: asked first, made to after a while."""
-    stops.give_time(grace_s + _TO_CONCLUDE_S)
+    stops.give_time(grace_s)
     try:
         if process.poll() is None:
             with suppress(ProcessLookupError):
