@@ -75,6 +75,19 @@ def test_a_large_table_is_read_as_it_was_written(stores):
     assert large.frame("paths", ["idle_cause", "level"]).iloc[0].tolist() == ["", "layer"]
 
 
+@pytest.mark.parametrize("extra", [0, 1])
+def test_the_number_of_another_table_is_stored_whole(extra, tmp_path):
+    """The numbers of kernels are the key of `kernels` alone: SQLite gives out none in another table."""
+    count = LEAST_ROWS + extra
+    work = empty_table("kernel_work").reindex(range(count)).assign(capture_id=0, kernel_id=np.arange(count))
+    work = work.assign(operator_index=-1, phase=pd.Categorical(["forward"] * count), pipe=pd.Categorical([""] * count))
+    frames = {"captures": empty_table("captures"), "findings": empty_table("findings"), "kernel_work": work}
+    write_store(Analysis(frames, []), tmp_path / "store")
+    store = open_store(tmp_path / "store")
+    assert store.frame("kernel_work")["kernel_id"].tolist() == list(range(count))
+    assert store.numbered("kernel_work", "kernel_id", np.array([3, count - 1]))["kernel_id"].tolist() == [3, count - 1]
+
+
 def test_same_texts_of_several_columns_are_stored_once(stores):
     with closing(sqlite3.connect(stores[0])) as database:
         assert (

@@ -227,10 +227,10 @@ def _numbered_by_sqlite(table: str, rows: pa.Table) -> list[pa.Table]:
     """The rows in parts: where their key counts from 0 on, all but the first leave it to SQLite, which then need not
     look whether the number is there."""
     name = rows.column_names[0]
-    if not (is_part(table) and name.endswith("_id") and rows.num_rows > LEAST_ROWS):
+    if (table, name) not in ((layout.rows, layout.key) for layout in LAYOUTS.values()) or rows.num_rows <= LEAST_ROWS:
         return [rows]
     key = rows.column(0).to_numpy()
-    if name not in (layout.key for layout in LAYOUTS.values()) or (key != np.arange(len(key))).any():
+    if (key != np.arange(len(key))).any():
         return [rows]
     return [rows.slice(0, 1), rows.slice(1).drop_columns([name])]
 
