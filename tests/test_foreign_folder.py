@@ -43,7 +43,7 @@ def installed(kind: str, place: Path) -> tuple[list[str], dict[str, str]]:
     else:
         venv.create(place, with_pip=False, symlinks=True)
         python = place / "bin" / "python"
-        packages = Path(sysconfig.get_path("purelib", "venv", {"base": str(place)}))
+        packages = Path(sysconfig.get_path("purelib", "posix_prefix", {"base": str(place)}))
     packages.mkdir(parents=True, exist_ok=True)
     paths = [str(DEPENDENCIES)]
     if kind == "editable":
