@@ -10,7 +10,7 @@ from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.reports.text import alike_kernels
 from xsp_post.reports.verdict import main_limit, sentence_of
-from xsp_post.reports.where import Place, _merged, next_capture, place_text, places
+from xsp_post.reports.where import next_capture, place_text, places
 
 US = 1_000
 STEPS = Options(model_range="^step")
@@ -88,13 +88,23 @@ def test_kernels_that_are_printed_alike_are_one():
     assert alike_kernels(names).tolist() == [names[0], names[1], names[0], names[1]]
 
 
-def test_ranges_of_one_name_in_unlike_ones_are_one_place():
-    rows = [("wait", "", 90), ("load", "", 60), ("wait", "", 50), ("load", "step", 20)]
-    found = [Place("host", name, around, "host_code\n", time - 1, time) for name, around, time in rows]
-    merged = _merged(found)
-    assert [(one.name, one.around, one.time_ns, one.what_ns) for one in merged] == [
-        ("wait", "", 140, 138), ("load", "", 60, 59), ("load", "step", 20, 19)
-    ]  # fmt: skip
+def test_layers_of_one_name_in_unlike_modules_are_one_place_counted_in_an_execution(tmp_path):
+    """Three projections in each of two modules are six, not three, and no place of either module."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for step in range(6):
+        at = begin = step * 2_000
+        for module in ("encoder", "decoder"):
+            inner = at
+            for number in range(3):
+                builder.range(f"proj_{number}", at * US, (at + 4) * US)
+                builder.kernel("gemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US),
+                               grid=(1080, 1, 1))  # fmt: skip
+                at += 210
+            builder.range(module, inner * US, at * US)
+        builder.sync("cudaStreamSynchronize_v3020", at * US, (at + 5) * US)
+        builder.range("step", begin * US, (at + 6) * US)
+    _, _, (first, *_) = said(builder.write(tmp_path / "report.sqlite"), replace(STEPS, layer_range="^proj"))
+    assert first.name == "6 × proj_*" and first.is_most
 
 
 def test_what_no_advice_spares_is_named_with_its_place(tmp_path):

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 _DIGITS = re.compile(r"\d+")
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
-_MANY = 4  # times as many ranges are looked at as places are said
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
 
@@ -86,18 +85,6 @@ def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
     return [*named, Place(kept[0].resource, "", "", "", 0, left_ns, ratio, is_rest=True)] if is_much else named
 
 
-def _merged(found: list[Place]) -> list[Place]:
-    """Places of one name that did the same as one, largest first."""
-    sums: dict[tuple[str, str, str], Place] = {}
-    for one in found:
-        key = (one.name, one.around, one.what)
-        known = sums.get(key)
-        sums[key] = one if known is None else replace(
-            known, time_ns=known.time_ns + one.time_ns, what_ns=known.what_ns + one.what_ns
-        )  # fmt: skip
-    return sorted(sums.values(), key=lambda one: -one.time_ns)
-
-
 @dataclass(frozen=True)
 class _Amounts:
     """Time by row of `paths` and by what it was, ns."""
@@ -119,8 +106,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if not amounts.time_ns.sum():
         return []
     tree = _Tree(paths, amounts, resource)
-    # waits are of the scope already; ranges of one name that lie in unlike ones are one place
-    heaviest = _merged(tree.heaviest(_MANY * most, limit.scope == "execution" and resource in _WORK))[:most]
+    heaviest = tree.heaviest(most, limit.scope == "execution" and resource in _WORK)  # waits are of the scope already
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what is counted over all executions, as the part of those that the verdict is of; of one device
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
@@ -188,7 +174,6 @@ class _Tree:
         self.level = paths["level"].astype(str).to_numpy(object)
         kind = paths["span_kind"].astype(str)
         self.is_rank = kind.eq("rank").to_numpy()
-        self.has_no_launch = kind.eq("no_launch").to_numpy()
         self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
         self.calls = paths["call_count"].to_numpy(np.int64)
@@ -197,8 +182,7 @@ class _Tree:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
         ranges holds half of its time, and all around executions, give way to what is inside them.
 
-        What has no launch could be anywhere: it comes last. ``of_executions``: what lies outside every execution is
-        left out, where executions have any of the time."""
+        ``of_executions``: what lies outside every execution is left out, where executions have any of the time."""
         roots = np.flatnonzero(self.parent < 0)
         models = np.flatnonzero((self.level == "MODEL") & (self.time > 0))
         if of_executions and len(models):
@@ -206,17 +190,24 @@ class _Tree:
             self.total = float(self.time[roots].sum())
         candidates = [(roots, False)]
         found: list[Place] = []
-        while candidates and len(found) < most:
-            rows, is_own = max(candidates, key=lambda one: (not self.has_no_launch[one[0][0]], self._time(*one)))
+        while candidates:
+            rows, is_own = max(candidates, key=lambda one: self._time(*one))
+            if sum(one.time_ns >= self._time(rows, is_own) for one in found) >= most:
+                break
             candidates = [one for one in candidates if one[0] is not rows or one[1] != is_own]
             groups = [] if is_own else self._inside(rows)
             largest = max((self._time(group, False) for group in groups), default=0)
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
             if groups and (opens or (2 * largest >= self._time(rows, False) and not self._is_layer(rows))):
-                candidates += [*((group, False) for group in groups), (rows, True)]
+                alike = {self._alike(some): some for some, is_own in candidates if not is_own}
+                for group in groups:
+                    known = alike.get(self._alike(group), group[:0])
+                    alike[self._alike(group)] = np.concatenate([known, group])
+                candidates = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
+                candidates += [(some, False) for some in alike.values()]
             elif self._time(rows, is_own):
                 found += self._found(rows, is_own, opens, most)
-        return found[:most]
+        return sorted(found, key=lambda one: -one.time_ns)[:most]
 
     def _found(self, rows: np.ndarray, is_own: bool, is_whole: bool, most: int) -> list[Place]:
         """The place that some ranges are; of work in all of an execution the kernels or copies, which say more."""
@@ -251,17 +242,30 @@ class _Tree:
             groups.setdefault(_DIGITS.sub("#", self.name[row]), []).append(row)
         return [np.array(group) for group in groups.values()]
 
+    def _alike(self, rows: np.ndarray) -> tuple[str, str]:
+        """Ranges of one name are one place, whatever they lie in; of inferred ones those in one recorded range."""
+        around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
+        return _DIGITS.sub("#", self.name[rows[0]]), around
+
     def _label(self, rows: np.ndarray, is_own: bool) -> tuple[str, str]:
         """``24 × layers.*``, '' for all of a capture; and what is around it. ``is_own``: not what is inside."""
         if self.is_whole[rows[0]]:
             return "", ""
         name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
-        calls = int(self.calls[rows].sum())
-        each = max(int(self.calls[np.unique(np.maximum(self.parent[rows], 0))].sum()), 1)
+        calls, each = int(self.calls[rows].sum()), self._calls_around(rows)
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
         around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
         itself = " itself" * is_own
         return times + _short(name) + itself, _short(around)
+
+    def _calls_around(self, rows: np.ndarray) -> int:
+        """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
+        of executions those of the ranges around them."""
+        around = parents = np.unique(np.maximum(self.parent[rows], 0))
+        while len(around) and (around > 0).all() and not (self.level[around] == "MODEL").all():
+            around = np.unique(np.where(self.level[around] == "MODEL", around, self.parent[around]))
+        is_execution = len(around) and (self.level[around] == "MODEL").all()
+        return max(int(self.calls[around if is_execution else parents].sum()), 1)
 
     def _recorded_around(self, row: int) -> str:
         """The outermost recorded range around a row and inside an execution; '' none."""
