@@ -26,7 +26,7 @@ from generators.edited_programs import (
     steps,
     train,
 )
-from generators.reworked_programs import CONV, COPY, GEMV, INDEX, NORM_OF, PAGE, SOFTMAX, TOPK
+from generators.reworked_programs import CONV, COPY, DECODE, GEMV, INDEX, NORM_OF, PAGE, SOFTMAX, TOPK
 
 GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
 SCATTER = "ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)"
@@ -107,13 +107,12 @@ def speculation(w: World, edited: bool, rng: Random) -> None:
 def sampler(w: World, edited: bool, rng: Random) -> None:
     """A server replays a graph for each token and samples from logits on the host -> on the device."""
     t, layers, us = w.thread(), rng.randint(14, 20), rng.uniform(700, 1_300)
-    nodes = [(NORM, 2.5), (GEMV, 9.0), (PAGE, 6.0), (GEMV, 6.0), (NORM, 2.5), (GEMV, 13.0), (GELU, 2.0), (GEMV, 12.0)]
 
     def body(_: int) -> None:
         for _token in range(6):
             t.copy(2_048, pinned=True)
-            t.work("kernel", nodes[0][0], nodes[0][1], api="cudaGraphLaunch", call=26, node=1)
-            t.acts.append(("more", (nodes * layers)[1:]))
+            t.work("kernel", DECODE[0][0], DECODE[0][1], api="cudaGraphLaunch", call=26, node=1)
+            t.acts.append(("more", (DECODE * layers)[1:]))
             t.begin("sample")
             if edited:
                 op(t, "aten::softmax", (SOFTMAX, 12))

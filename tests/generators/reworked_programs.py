@@ -295,10 +295,13 @@ def quantised(w: World, edited: bool, rng: Random) -> None:
     steps(t, body, "decode {}", 10)
 
 
+# Kernels of a layer that decodes, µs
+DECODE = [(NORM, 2.5), (GEMV, 9.0), (PAGE, 6.0), (GEMV, 6.0), (NORM, 2.5), (GEMV, 13.0), (GELU, 2.0), (GEMV, 12.0)]
+
+
 def decode_graph(w: World, edited: bool, rng: Random) -> None:
     """A server captures its decode steps as a graph; prefill stays as it is."""
     t, layers, tokens = w.thread(), rng.randint(10, 16), rng.randint(10, 16)
-    nodes = [(NORM, 2.5), (GEMV, 9.0), (PAGE, 6.0), (GEMV, 6.0), (NORM, 2.5), (GEMV, 13.0), (GELU, 2.0), (GEMV, 12.0)]
 
     def body(_: int) -> None:
         t.begin("prefill")
@@ -309,11 +312,11 @@ def decode_graph(w: World, edited: bool, rng: Random) -> None:
             t.begin("decode")
             t.copy(2_048, pinned=True)
             if edited:
-                t.work("kernel", nodes[0][0], nodes[0][1], api="cudaGraphLaunch", call=26, node=1)
-                t.acts.append(("more", (nodes * layers)[1:]))
+                t.work("kernel", DECODE[0][0], DECODE[0][1], api="cudaGraphLaunch", call=26, node=1)
+                t.acts.append(("more", (DECODE * layers)[1:]))
             else:
                 for _layer in range(layers):
-                    for kernel, us in nodes:
+                    for kernel, us in DECODE:
                         op(t, "aten::linear" if kernel == GEMV else "aten::op", (kernel, us), host=8)
             op(t, "aten::argmax", (TOPK, 9))
             item(t)

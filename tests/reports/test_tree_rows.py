@@ -69,23 +69,6 @@ def test_below_the_listed_depth_the_lines_of_a_range_add_up(lines):
     assert deepest["device_ns"].sum() == 1000 and len(deepest) == 4
 
 
-def test_a_range_that_holds_what_the_one_around_it_does_takes_no_line():
-    """Room is for what differs: neither for `execute`, nor for `alias` without work beside it."""
-    rows = [("step", -1, "MODEL", 1000), ("layer a", 0, "LAYER", 600), ("execute", 1, "OPERATION", 600),
-            ("alias", 1, "OPERATION", 0), ("product", 2, "OPERATION", 400), ("sum", 2, "OPERATION", 200)]  # fmt: skip
-    rows += [("x" * (k + 1), 0, "LAYER", 20) for k in range(20)]
-    paths = samples.frame_of("paths", [
-        {"path_id": k, "parent_path_id": parent, "level": level, "name": name, "device_ns": ns}
-        for k, (name, parent, level, ns) in enumerate(rows)
-    ])  # fmt: skip
-    numbers = {name: 0 for name in ("gap_ns", "idle_ns", "busy_ns", "kernel_ns", "copy_ns", "graph_ns", "kernel_count")}
-    paths = paths.assign(capture_id=0, call_count=1, duration_ns=paths["device_ns"], span_kind="range", **numbers)
-    shown = tree_rows.tree_rows(Analysis({"paths": paths, "operations": samples.frame_of("operations", [])}), lines=8)
-    names = shown["name"].tolist()
-    assert names[:4] == ["step", "layer a", "product", "sum"] and not {"execute", "alias"} & set(names)
-    assert len(names) <= 8
-
-
 def of_rows(rows, work=()):
     """Results of ranges (name, parent, level, device_ns) and of kernels (path, name, device_ns)."""
     paths = samples.frame_of("paths", [
@@ -99,6 +82,17 @@ def of_rows(rows, work=()):
         for path, name, ns in work
     ])  # fmt: skip
     return Analysis({"paths": paths, "operations": ran})
+
+
+def test_a_range_that_holds_what_the_one_around_it_does_takes_no_line():
+    """Room is for what differs: neither for `execute`, nor for `alias` without work beside it."""
+    rows = [("step", -1, "MODEL", 1000), ("layer a", 0, "LAYER", 600), ("execute", 1, "OPERATION", 600),
+            ("alias", 1, "OPERATION", 0), ("product", 2, "OPERATION", 400), ("sum", 2, "OPERATION", 200)]  # fmt: skip
+    rows += [("x" * (k + 1), 0, "LAYER", 20) for k in range(20)]
+    shown = tree_rows.tree_rows(of_rows(rows), lines=8)
+    names = shown["name"].tolist()
+    assert names[:4] == ["step", "layer a", "product", "sum"] and not {"execute", "alias"} & set(names)
+    assert len(names) <= 8
 
 
 def names_of(table) -> list[str]:
