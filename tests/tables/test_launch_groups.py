@@ -31,6 +31,14 @@ def test_kernels_that_let_others_begin(tmp_path):
     assert found[["kernel_count", "early_count", "early_ns"]].to_numpy().tolist() == [[3, 1, 2000]]
 
 
+def test_the_release_of_waiting_kernels_and_the_last_thread_block(tmp_path):
+    # the third's times do not lie in it; the fourth's end is that of its last thread block
+    moments = ({"qmdBulkReleaseDone": 14_010, "qmdLastCtaDone": 16_510}, {"qmdBulkReleaseDone": 5, "qmdLastCtaDone": 5})
+    rows = [{"clusterX": 2}, {"clusterX": 2, **moments[0]}, {"clusterX": 2, **moments[1]}]
+    found = groups(tmp_path, "3.25.0", [*rows, {"clusterX": 2, "qmdLastCtaDone": 37_010}])
+    assert found[["early_count", "release_ns", "tail_ns"]].to_numpy().tolist() == [[0, 3000, 500]]
+
+
 @pytest.mark.parametrize("schema", ["3.25.0", "3.7.4"])
 def test_without_any_there_are_no_rows(tmp_path, schema):
     assert not len(groups(tmp_path, schema, [{}, {}]))

@@ -65,7 +65,8 @@ def step_outliers(results: Results, kinds: list[Kind]) -> tuple[pd.DataFrame, li
 
 
 def _candidates(kind: Kind) -> pd.DataFrame:
-    """Steps of one kind that took longer than the model says, each with an ordinary one to compare it with."""
+    """Steps of one kind that took longer than the model says, or began later, each with an ordinary one to compare it
+    with."""
     expected_ns = kind.expected_ns * kind.model.trend
     far, surely, is_ordinary, scatter = _deviations(kind, kind.step_ns, kind.model, expected_ns)
     # the first step fills the device's queue, where the others are launched ahead of it
@@ -73,10 +74,15 @@ def _candidates(kind: Kind) -> pd.DataFrame:
     known_gap = gap[~np.isnan(gap)]
     is_filling = np.isnan(gap) & bool(len(known_gap) and not known_gap.any())
     of_parts, is_large = _of_parts(kind, _LEAST_DEVIATIONS * scatter * expected_ns)
-    is_slow = (surely > _LEAST_DEVIATIONS) | (is_large & (kind.step_ns > expected_ns))
+    usual_gap_ns = np.median(kind.gap_ns)
+    begun = _deviations(kind, expected_ns + kind.gap_ns, CostModel(), expected_ns + usual_gap_ns)
+    is_late, is_ordinary = _beyond_chance(begun[1]), is_ordinary & begun[2]
+    is_late &= is_late.sum() * FEWEST_STEPS < len(is_late)  # waits that many have are how the program runs
+    is_slow = (surely > _LEAST_DEVIATIONS) | (is_large & (kind.step_ns > expected_ns)) | is_late
     slow, ordinary = np.flatnonzero(is_slow & ~is_filling), np.flatnonzero(is_ordinary)
     if not len(slow) or not len(ordinary):
         return pd.DataFrame()
+    start_ns = kind.rows["start_ns"].to_numpy(np.int64)
     by_time = ordinary[np.argsort(expected_ns[ordinary], kind="stable")]
     place = np.searchsorted(expected_ns[by_time], expected_ns[slow]).clip(0, len(by_time) - 1)
     like, index = by_time[place], kind.rows["iteration_index"].to_numpy()
@@ -84,12 +90,14 @@ def _candidates(kind: Kind) -> pd.DataFrame:
         {
             **kind.labels,
             "iteration_index": index[slow],
-            "step_ns": kind.step_ns[slow],
-            "expected_ns": expected_ns[slow],
-            "lost_ns": (kind.step_ns - expected_ns)[slow],
-            "deviation_count": far[slow],
-            "is_sure": _beyond_chance(surely)[slow],
+            "step_ns": (kind.step_ns + kind.gap_ns)[slow],
+            "expected_ns": expected_ns[slow] + usual_gap_ns,
+            "lost_ns": (kind.step_ns - expected_ns + kind.gap_ns - usual_gap_ns)[slow],
+            "deviation_count": np.maximum(far, begun[0])[slow],
+            "is_sure": (_beyond_chance(surely) | is_late)[slow],
             "is_sure_of_part": of_parts[slow],
+            "start_ns": start_ns[slow],
+            "gap_ns": kind.gap_ns[slow],
             "like_index": index[like],
             "scale": list(_scales(kind, expected_ns, slow, like)),
         }
@@ -162,7 +170,7 @@ def _of_like(expected_ns: np.ndarray, far: np.ndarray) -> np.ndarray:
 
 def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     """The cause of each outlier; '' where none explains enough of it."""
-    long = _of_steps(results, "idle", ["cause", "call_name", "node_id", "start_ns", "end_ns"], rows)
+    long = _idle(results, rows)
     short = _of_steps(results, "short_waits", ["cause", "call_name", "node_id", "idle_ns"], rows)
     copies = _of_steps(results, "memory_operations", ["direction", "node_id", "start_ns", "end_ns"], rows)
     parts = [long, short.assign(start_ns=0, end_ns=short["idle_ns"])]
@@ -204,6 +212,27 @@ def _range_around(results: Results, rows: pd.DataFrame, pattern: str) -> np.ndar
         goes_on = (node >= 0) & ~is_named
         place, at = place[goes_on], parent[node[goes_on]]
     return found
+
+
+def _idle(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
+    """Pieces of idle time in an outlier, in the gap that counts for it, or in the step that it is compared with."""
+    columns = ["cause", "call_name", "node_id", "start_ns", "end_ns", "device_id"]
+    inside = _of_steps(results, "idle", columns, rows)
+    late = rows[rows["gap_ns"] > 0].sort_values("start_ns")
+    if not len(late):
+        return inside
+    step = ["capture_id", "iteration_index"]
+    devices = inside[[*step, "device_id"]].drop_duplicates().merge(rows[[*step, "process_id"]], on=step)
+    outside = frame_or_empty(results, "idle", [*step, *columns])
+    outside = outside[outside["iteration_index"].fillna(-1).to_numpy(np.int64) < 0].drop(columns="iteration_index")
+    of_process = outside.merge(devices[["capture_id", "process_id", "device_id"]].drop_duplicates())
+    asked = late[[*step, "process_id", "gap_ns"]].assign(end_ns=late["start_ns"], begin_ns=late["start_ns"])
+    before = pd.merge_asof(
+        of_process.sort_values("end_ns"), asked, on="end_ns", by=["capture_id", "process_id"], direction="forward"
+    )
+    is_before = before["start_ns"] >= before["begin_ns"] - before["gap_ns"]
+    before = before[is_before].astype({"iteration_index": np.int64})
+    return pd.concat([inside, before[inside.columns]], ignore_index=True)
 
 
 def _of_steps(results: Results, table: str, columns: list[str], rows: pd.DataFrame) -> pd.DataFrame:

@@ -34,7 +34,7 @@ _USUAL = "1x1024,1x8192,1x32768,16x1024,16x8192,16x32768,64x1024,64x8192,64x3276
 _LEAST_SHARE = 0.005  # of the kernel time, for a family to have a model of its own
 _COLUMNS = ("capture_id", "process_id", "kind", "phase", "iteration_index", "start_ns", "latency_ns", "busy_ns",
             "period_ns", "host_gap_ns", *(name for name in SIZES if name != EXTRA), "longest_key_count",
-            "graph_bucket_count", "kernel_count", "is_warmup")  # fmt: skip
+            "graph_bucket_count", "kernel_count", "is_warmup", "is_inferred")  # fmt: skip
 
 
 @dataclass
@@ -97,6 +97,13 @@ class Kind:
     def host_ns(self) -> np.ndarray:
         """What the kernels of each step do not take, shape (steps,)."""
         return np.maximum(self.step_ns - self.family_ns.sum(axis=1), 0)
+
+    @cached_property
+    def gap_ns(self) -> np.ndarray:
+        """Time before the first launch of each step in which the host works for it: the gap before a step that no range
+        marks, 0 where one says when it began. Shape (steps,)."""
+        gap_ns = np.nan_to_num(self.rows["host_gap_ns"].to_numpy(float))
+        return np.where(self.rows["is_inferred"].to_numpy(bool), gap_ns, 0.0)
 
     @cached_property
     def host_model(self) -> CostModel:

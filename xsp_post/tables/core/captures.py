@@ -199,6 +199,7 @@ def _cost_of_records(tree: Tree) -> list[Finding]:
 # -- ``launch_groups``: kernels by green context and cluster of thread blocks, and how early they let others begin ----
 
 _KEYS = ["process_index", "device_id", "green_context_id", "cluster_x", "cluster_y", "cluster_z"]
+_MOMENTS = {"preexit_ns": "early_ns", "bulk_release_ns": "release_ns", "last_block_ns": "tail_ns"}  # time to the end
 
 
 def launch_groups_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
@@ -206,10 +207,13 @@ def launch_groups_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     kernels = tree.kernels
     zeros = np.zeros(len(kernels), np.int64)
     frame = pd.DataFrame({name: kernels.get(name, zeros) for name in _KEYS}, copy=False)
-    early = kernels["end_ns"].to_numpy() - np.asarray(kernels.get("preexit_ns", zeros))
-    length = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-    has_let = (early >= 0) & (early <= length)  # a time outside of the kernel is none
-    frame = frame.assign(kernel_count=1, kernel_ns=length, early_count=has_let, early_ns=np.where(has_let, early, 0))
+    frame = frame.assign(kernel_count=1, kernel_ns=(kernels["end_ns"] - kernels["start_ns"]).to_numpy())
+    for moment, column in _MOMENTS.items():
+        rest = kernels["end_ns"].to_numpy() - np.asarray(kernels.get(moment, zeros))
+        is_inside = (rest >= 0) & (rest <= frame["kernel_ns"])  # a time outside of the kernel is none
+        frame[column] = np.where(is_inside, rest, 0)
+        if moment == "preexit_ns":
+            frame["early_count"] = is_inside
     if not (frame[["green_context_id", "cluster_x", "early_count"]].to_numpy() > 0).any():
         return empty_table("launch_groups").drop(columns="capture_id")
     found = frame.groupby(_KEYS, sort=True).sum().reset_index()
