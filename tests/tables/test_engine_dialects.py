@@ -16,7 +16,7 @@ from xsp_post.names.families import joins_ranks
 from xsp_post.tables.analyses.steps import extra_kernels
 
 SAMPLE = (("ray serve", 1), ("plain names", 2), ("adapters", 2), ("late expert", 1), ("late expert", 4),
-          ("disaggregated", 1), ("llama.cpp", 2))  # fmt: skip
+          ("disaggregated", 1), ("llama.cpp", 2), ("eviction", 61012))  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "seed"), SAMPLE)

@@ -18,7 +18,7 @@ from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, families, joins_ranks, matches
 from xsp_post.tables.analyses.frames import lookup, text_codes
-from xsp_post.tables.analyses.steps import HOST, Kind
+from xsp_post.tables.analyses.steps import ATTENTION, HOST, Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
 _BY_CHANCE = 0.003  # probability that chance makes one of all steps such an outlier
@@ -94,7 +94,7 @@ def _candidates(kind: Kind) -> pd.DataFrame:
             "expected_ns": expected_ns[slow] + usual_gap_ns,
             "lost_ns": (kind.step_ns - expected_ns + kind.gap_ns - usual_gap_ns)[slow],
             "deviation_count": np.maximum(far, begun[0])[slow],
-            "is_sure": (_beyond_chance(surely) | is_late)[slow],
+            "is_sure": (_beyond_chance(_told(kind, surely)) | is_late)[slow],
             "is_sure_of_part": of_parts[slow],
             "start_ns": start_ns[slow],
             "gap_ns": kind.gap_ns[slow],
@@ -127,11 +127,22 @@ def _deviations(
     return far, surely, is_ordinary, scatter
 
 
+def _told(kind: Kind, surely: np.ndarray) -> np.ndarray:
+    """How far each step is off, where no context is said without its attention: that follows the context."""
+    if not kind.lacks_context:
+        return surely
+    time_ns = kind.step_ns - kind.family_ns[:, FAMILIES.index(ATTENTION)]
+    model = kind.fit(time_ns)
+    return _deviations(kind, time_ns, model, model.predicted(kind.sizes) * model.trend)[1]
+
+
 def _of_parts(kind: Kind, least_ns: np.ndarray) -> np.ndarray:
     """In which steps the kernels of a family, or the rest, took longer than chance makes them, and in which of these by
     at least so much; bool, shape (2, steps)."""
     found = np.zeros((2, len(kind.rows)), bool)
     for name, model in [*kind.family_models.items(), (HOST, kind.host_model)] if kind.has_sizes else ():
+        if name == ATTENTION and kind.lacks_context:
+            continue
         time_ns = kind.host_ns if name == HOST else kind.family_ns[:, FAMILIES.index(name)]
         expected_ns = model.predicted(kind.sizes) * model.trend
         is_sure = _beyond_chance(_deviations(kind, time_ns, model, expected_ns)[1])

@@ -10,7 +10,16 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import CONSTANT, FEWEST_STEPS, FOLLOWS, NO_EFFECT, CostModel, drift_of, fit_cost
+from xsp_post.arrays.cost_model import (
+    CONSTANT,
+    FEWEST_STEPS,
+    FOLLOWS,
+    NO_EFFECT,
+    UNKNOWN,
+    CostModel,
+    drift_of,
+    fit_cost,
+)
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
@@ -23,6 +32,7 @@ from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import lookup, text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
+ATTENTION = "attention"
 WHOLE, HOST = "step", "host"  # what stands for the family of the whole step, and for what its kernels do not take
 # Size of a step → column of its term in step_costs.
 TERMS = {"": "fixed_ns", "token_count": "per_token_ns", "key_count": "per_key_ns", "query_key_count": "per_pair_ns",
@@ -66,6 +76,11 @@ class Kind:
     def has_sizes(self) -> bool:
         """Whether more is known than the number of requests, which does not say how much each of them asks for."""
         return any(bool((values > 0).any()) for name, values in self.sizes.items() if name not in (REQUESTS, EXTRA))
+
+    @property
+    def lacks_context(self) -> bool:
+        """Whether sizes are known, but not the keys that the steps attend to."""
+        return self.has_sizes and self.model.missing.get("key_count") == UNKNOWN
 
     @cached_property
     def model(self) -> CostModel:
@@ -269,7 +284,7 @@ def step_predictions(options: Options, kinds: list[Kind]) -> pd.DataFrame:
     for kind in (kind for kind in kinds if kind.has_sizes and kind.labels["kind"] in (PREFILL, DECODE, VERIFY)):
         for requests, context in ((int(one), int(other)) for one, other in asked):
             time, is_extrapolated = _asked(kind, kind.model, requests, context)
-            model = kind.family_models.get("attention")
+            model = kind.family_models.get(ATTENTION)
             attention = _asked(kind, model, requests, context)[0] if model else np.nan
             made = requests * (context if kind.labels["kind"] == PREFILL else 1)
             rows.append({
