@@ -18,6 +18,7 @@ from xsp_post.compare import compare
 from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _of_executions
 from xsp_post.compare.impact import are_unlike
 from xsp_post.compare.matching import match_cases
+from xsp_post.compare.statements import sentence_of
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
@@ -72,6 +73,23 @@ def test_one_disturbed_execution_decides_nothing(base, other, word):
     ]  # fmt: skip
     said = _of_executions(rows, 0.05, 1.0)
     assert said is not None and said.word == word and -1 < said.low < said.ratio - 1 < said.high
+
+
+@pytest.mark.parametrize(
+    ("slowest", "end"),
+    [
+        (13.0, "; on average 0.500 times as long: slow executions are 1 of 12, then 0 of 12."),
+        (2.0, "how runs differ is assumed)."),  # the mean, 0.92 times as long, is the same as well
+    ],
+)
+def test_what_few_slow_executions_take_is_said_where_the_usual_one_takes_the_same(slowest, end):
+    base = [1.0, 1.01, 0.99, 1, 1.01, 1, 0.99, 1, 1, 1.01, 0.99]
+    rows = [
+        pd.DataFrame({"latency_ns": np.array([*base, last]) * 1e6, "capture_id": 0, "batch_size": -1, "pace": np.nan})
+        for last in (slowest, 1.0)
+    ]
+    said = _of_executions(rows, 0.02, 1.0)
+    assert said is not None and said.word == "same" and sentence_of(said).endswith(end)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,8 @@ OVER_CAPTURES, OVER_EXECUTIONS, ASSUMED, BY_NAME = "captures", "executions", "as
 @dataclass(frozen=True)
 class Headline:
     """Times in ns of one window on both sides. ``low``, ``high``: interval of other over base, less one. ``scale``:
-    the work of an execution of the other in that of the base, where batch sizes differ (else 1)."""
+    the work of an execution of the other in that of the base, where batch sizes differ (else 1). ``mean_ratio``: of
+    the means of all executions, also the slow ones; ``slow``: how many those are of how many, on both sides."""
 
     window: str
     label: str  # phase and batch size; '' where there is one only
@@ -56,6 +57,8 @@ class Headline:
     high: float
     interval: str
     scale: float = 1.0
+    mean_ratio: float = np.nan
+    slow: tuple[tuple[int, int], ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -68,6 +71,11 @@ class Headline:
         if self.low > 0 or self.high < 0:
             return SLOWER if self.low > 0 else FASTER
         return SAME if max(abs(self.low), abs(self.high)) <= SAME_RATIO else UNDECIDED
+
+    @property
+    def is_same_but_slow_ones(self) -> bool:
+        """Whether the usual execution takes the same, and all together do not, because of slow ones."""
+        return self.word == SAME and abs(np.log(self.mean_ratio)) > np.log1p(SAME_RATIO)
 
 
 def headlines(sides: list[Side], spread: float) -> list[Headline]:
@@ -163,16 +171,23 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     if np.isnan(half):
         half, interval = _assumed(_ONE_SPREAD), ASSUMED
     ratio = other / base / scale
+    low, high = ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1
+    means = [values[side == which].mean() for which in (0, 1)]
+    slow = tuple((int(_is_slow(values[side == which]).sum()), int((side == which).sum())) for which in (0, 1))
     window = PERIOD if is_pace else LATENCY
-    return Headline(window, "", base, other, ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1, interval, scale)
+    return Headline(window, "", base, other, low, high, interval, scale, means[1] / means[0] / scale, slow)
 
 
 def _elapsed(paces: np.ndarray) -> float:
     """The mean of paces without pauses: trimming would leave out what every fourth execution takes longer."""
     if not len(paces):
         return np.nan
-    low, middle, high = np.quantile(paces, [0.25, 0.5, 0.75])
-    return float(paces[paces <= max(high + _PAUSE_QUARTILES * (high - low), _PAUSE_MEDIANS * middle)].mean())
+    return float(paces[~_is_slow(paces)].mean())
+
+
+def _is_slow(times: np.ndarray) -> np.ndarray:
+    low, middle, high = np.quantile(times, [0.25, 0.5, 0.75])
+    return times > max(high + _PAUSE_QUARTILES * (high - low), _PAUSE_MEDIANS * middle)
 
 
 def _assumed(spread: float) -> float:

@@ -118,6 +118,9 @@ def sentence_of(head: Headline) -> str:
         window=said(f"window.{head.window}"), ratio=ratio, change=change,
         sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most),
     )  # fmt: skip
+    if head.is_same_but_slow_ones:
+        base, other = (f"{format_count(slow)} of {format_count(count)}" for slow, count in head.slow)
+        return f"{text[:-1]}{said('slow-ones', times=f'{head.mean_ratio:#.3g}', base=base, other=other)}"
     return f"{text} {said(f'decides.{head.interval}')}" if head.word == UNDECIDED else text
 
 
