@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import struct
 
 import pytest
 from builders import ExportBuilder
 
+from xsp_post.ingest.nsys import read_trace
+from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.pipeline import analyze
 
 MB = 1_000_000
@@ -90,3 +93,58 @@ def test_payloads_of_other_kinds_and_cut_ones_are_left(tmp_path):
         job.range("ncclAllReduce", payload, "ncclDevKernel_AllReduce_Sum_f32_RING_LL")
     frame = job.collectives(tmp_path)
     assert len(frame) == 3 and frame["message_bytes"].isna().all()
+
+
+def payload(*, rank: int, ranks: int, communicator: int = COMMUNICATOR) -> str:
+    """As newer exports write it."""
+    return json.dumps({"NCCL communicator ID": communicator, "No. of ranks": ranks, "Rank": rank, "CUDA device": 0})
+
+
+def ranks_of(folder, told: dict[int, list[str]]):
+    """Two processes on GPUs in the order of their ids, and what NCCL was told in each."""
+    builder = ExportBuilder()
+    for device, process in enumerate((100, 200)):
+        builder.process(process).thread(process).gpu(device)
+        for number, text in enumerate(told.get(process, [])):
+            builder.range("ncclCommInitRank", 10 + 20 * number, 20 + 20 * number, domain="NCCL", jsonText=text)
+        start = 1_000 + 100 * device
+        builder.kernel("gemm", launch=(start, start + 10), run=(start + 20, start + 60))
+    frame = analyze([builder.write(folder / "a.sqlite")]).frame("ranks")
+    return dict(zip(frame["process_id"].tolist(), frame["rank"].tolist()))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "ranks"),
+    [
+        ([payload(rank=1, ranks=2)], [payload(rank=0, ranks=2)], {100: 1, 200: 0}),
+        ([], [], {100: 0, 200: 1}),
+        # a group of two stages beside that of all
+        ([payload(rank=7, ranks=8), payload(rank=0, ranks=2, communicator=1)],
+         [payload(rank=0, ranks=2, communicator=2), payload(rank=3, ranks=8)], {100: 7, 200: 3}),
+        # two worlds of one size that disagree
+        ([payload(rank=1, ranks=2), payload(rank=0, ranks=2, communicator=1)], [payload(rank=0, ranks=2)],
+         {100: 0, 200: 1}),
+        (['{"NCCL communicator ID": [1], "Rank": "x", "No. of ranks": null}'], ['{"NCCL communicator ID": 1'],
+         {100: 0, 200: 1}),
+    ],
+)  # fmt: skip
+def test_ranks_are_those_that_nccl_was_told(first, second, ranks, tmp_path):
+    assert ranks_of(tmp_path, {100: first, 200: second}) == ranks
+
+
+def test_the_rank_in_a_binary_payload(tmp_path):
+    job = Job()
+    job.range("ncclCommInitRank", blob(INIT, COMMUNICATOR, 8, 5)).range(
+        "ncclAllReduce", None, "ncclDevKernel_AllReduce"
+    )
+    trace = read_trace(SqliteTables(job.builder.write(tmp_path / "a.sqlite")))
+    assert trace.processes["rank"].tolist() == [5]
+
+
+def test_the_size_of_a_message_in_json(tmp_path):
+    job, said = Job(), {"NCCL communicator ID": COMMUNICATOR, "Message size [bytes]": 4 * MB}
+    job.builder.range("ncclCommInitRank", 10, 20, domain="NCCL", jsonText=payload(rank=0, ranks=4))
+    job.builder.range("ncclAllReduce", job.at, job.at + 100, domain="NCCL", jsonText=json.dumps(said))
+    job.builder.kernel("ncclDevKernel_AllReduce_Sum_f32_RING_LL", launch=(job.at + 10, job.at + 20), run=(MB, 2 * MB))
+    (row,) = job.collectives(tmp_path).itertuples()
+    assert (row.message_bytes, row.group_size) == (4 * MB, 4)

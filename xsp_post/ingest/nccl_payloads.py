@@ -1,9 +1,10 @@
-"""Captures in: binary NVTX payloads of NCCL calls (exported with ``--include-blobs=true``) → bytes of each message,
-size and name of its group, per range.
+"""Captures in: NVTX payloads of NCCL calls → bytes of each message, size and name of its group, per range; ranks.
 
-A payload begins with a header of 32 bytes that names its schema; its fields stand where the schema's entries say.
+A payload is JSON, or binary (exported with ``--include-blobs=true``): a header of 32 bytes that names its schema; its
+fields stand where the schema's entries say.
 """
 
+import json
 from collections.abc import Callable
 
 import numpy as np
@@ -16,32 +17,51 @@ from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
 
 COLUMNS = ("message_bytes", "group_size", "group_name")
-_SIZE, _RANKS, _COMMUNICATOR = "Message size [bytes]", "No. of ranks", "NCCL communicator ID"
+_SIZE, _COMMUNICATOR = "Message size [bytes]", "NCCL communicator ID"
+_FIELDS = {"bytes": _SIZE, "ranks": "No. of ranks", "rank": "Rank", "communicator": _COMMUNICATOR}
+_UNKNOWN = {"bytes": (np.nan, float), "ranks": (np.nan, float), "rank": (np.nan, float), "communicator": (0, np.uint64)}
 _HEADER = np.dtype([("domain", "<u4"), ("_", "<u4"), ("schema", "<u4"), ("__", "<u4"), ("size", "<u8"), ("all", "<u8")])
 _WIDTHS = {5: 4, 18: 8, 22: 8}  # NVTX_PAYLOAD_ENTRY_TYPE: int, uint64, size_t
 # NCCL says what one rank gives or gets; the message of these is that of all ranks together.
 _OF_EACH_RANK = ("ncclAllGather", "ncclReduceScatter", "ncclAlltoAll", "ncclAllToAll")
+_LONGEST = 10_000  # characters of a payload that is read
 _START, _END, _PAIRS = "ncclGroupStart", "ncclGroupEnd", ("ncclSend", "ncclRecv")
 
 
-def nccl_attributes(
-    source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: Strings
-) -> pd.DataFrame:
-    """`COLUMNS` of the ranges that a message size is known of, by span id; calls between a group's start and end count
-    for the end, which launches them."""
-    nothing = pd.DataFrame(columns=list(COLUMNS), dtype=float)
+def nccl_calls(source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+    """bytes, ranks, rank (NaN unknown) and communicator (0 unknown) of the ranges with such a payload, by span id."""
     fields = _fields(source, table)
-    if not any(_SIZE in one for one in fields.values()) or "binaryData" not in source.columns(table("NVTX_EVENTS")):
-        return nothing
-    calls = _calls(source, table, fields)
-    calls["span"] = pd.Series(np.arange(len(spans)), spans["source_row_id"].to_numpy()).reindex(calls.index).to_numpy()
-    calls = calls.dropna(subset=["span"]).astype({"span": np.int64}).set_index("span").sort_index()
-    if calls.empty:
-        return nothing
+    calls = _written_out(spans, strings)
+    if any(fields.values()) and "binaryData" in source.columns(table("NVTX_EVENTS")):
+        rows = _calls(source, table, fields)
+        span = pd.Series(np.arange(len(spans)), spans["source_row_id"].to_numpy()).reindex(rows.index)
+        calls = pd.concat([calls, rows[span.notna().to_numpy()].set_axis(span.dropna().astype(np.int64))])
+    return calls[~calls.index.duplicated()].sort_index()
+
+
+def stated_ranks(calls: pd.DataFrame, spans: pd.DataFrame, process_count: int) -> np.ndarray:
+    """The rank of each process in the largest of its groups, as NCCL was told; −1 unknown, or several. int32."""
+    told = calls.dropna(subset=["rank", "ranks"])
+    process = spans["process_index"].to_numpy()[told.index]
+    largest = told["ranks"].groupby(process).transform("max") if len(told) else told["ranks"]
+    rank = told["rank"][told["ranks"] == largest].groupby(process[told["ranks"] == largest]).agg(["min", "max"])
+    result = np.full(process_count, -1, np.int32)
+    rank = rank[rank["min"] == rank["max"]]
+    result[rank.index.to_numpy(np.int64)] = rank["min"]
+    return result
+
+
+def nccl_attributes(calls: pd.DataFrame, spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+    """`COLUMNS` of the ranges that a message size is known of, by span id; calls between a group's start and end count
+    for the end, which launches them. calls: of `nccl_calls`."""
+    if calls["bytes"].isna().all():
+        return pd.DataFrame(columns=list(COLUMNS), dtype=float)
     known = calls.dropna(subset=["ranks"]).drop_duplicates("communicator").set_index("communicator")["ranks"]
-    calls["group_size"] = calls["communicator"].map(known).to_numpy(float)
-    calls["group_name"] = calls["communicator"].map(lambda one: f"communicator #{one:x}" if one else "")
-    calls["name"] = strings[spans["name_id"].to_numpy()[calls.index]].astype(str)
+    calls = calls.assign(
+        group_size=calls["communicator"].map(known).to_numpy(float),
+        group_name=calls["communicator"].map(lambda one: f"communicator #{one:x}" if one else ""),
+        name=strings[spans["name_id"].to_numpy()[calls.index]].astype(str),
+    )
     factor = np.where(calls["name"].isin(_OF_EACH_RANK), calls["group_size"], 1.0)
     calls["message_bytes"] = calls["bytes"] * factor
     calls = calls[calls["message_bytes"].notna()]
@@ -53,30 +73,58 @@ def _fields(source: TableSource, table: Callable[[str], str]) -> dict[int, dict[
     found: dict[int, dict[str, tuple[int, int]]] = {}
     wanted = ("schemaId", "type", "name", "offset")
     for schema, kind, name, offset in source.rows(table("NVTX_PAYLOAD_SCHEMA_ENTRIES"), wanted):
-        if whole(kind) in _WIDTHS and name in (_SIZE, _RANKS, _COMMUNICATOR):
+        if whole(kind) in _WIDTHS and name in _FIELDS.values():
             found.setdefault(whole(schema), {})[str(name)] = (whole(offset, 0), _WIDTHS[whole(kind)])
     return found
+
+
+def _frame(count: int, index: np.ndarray) -> pd.DataFrame:
+    """Calls of which nothing is known yet."""
+    unknown = {name: np.full(count, *value) for name, value in _UNKNOWN.items()}
+    return pd.DataFrame(unknown, index=index)
+
+
+def _written_out(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+    """The payloads that the export holds as JSON, each different one read once."""
+    codes, used = pd.factorize(spans["payload_text_id"].to_numpy())
+    read = {at: said for at, one in enumerate(used.tolist()) if one >= 0 and (said := _json(str(strings[one])))}
+    rows = np.flatnonzero(np.isin(codes, list(read)))
+    found = _frame(len(rows), rows)
+    for name, field in _FIELDS.items():
+        values = [read[code].get(field) for code in codes[rows].tolist()]
+        unknown, kind = _UNKNOWN[name]
+        found[name] = np.array(
+            [one if isinstance(one, int) and 0 <= one < 1 << 64 else unknown for one in values], kind
+        )
+    return found
+
+
+def _json(text: str) -> dict[str, object] | None:
+    if f'"{_COMMUNICATOR}"' not in text[:_LONGEST]:
+        return None
+    try:
+        said = json.loads(text[:_LONGEST])
+    except (ValueError, RecursionError):
+        return None
+    return said if isinstance(said, dict) else None
 
 
 def _calls(
     source: TableSource, table: Callable[[str], str], fields: dict[int, dict[str, tuple[int, int]]]
 ) -> pd.DataFrame:
-    """bytes, ranks (NaN unknown) and communicator (0 unknown) of each row with a payload, by row id."""
+    """As `nccl_calls`, of each row with a binary payload, by row id."""
     wants = (WantedColumn("ROWID", "source_row_id"), WantedColumn("binaryData", "payload", b""))
     (rows,) = source.read([Request(table("NVTX_EVENTS"), wants, keep=_has_payload)])
     payload = rows.column("payload").combine_chunks().cast(pa.binary())
     length = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64)
-    count = len(length)
-    found: dict[str, np.ndarray] = {
-        "bytes": np.full(count, np.nan), "ranks": np.full(count, np.nan), "communicator": np.zeros(count, np.uint64)
-    }  # fmt: skip
+    found = {name: column.to_numpy().copy() for name, column in _frame(len(length), np.arange(len(length))).items()}
     for size in np.unique(length[length >= _HEADER.itemsize]).tolist():
         mine = np.flatnonzero(length == size)
         raw = np.frombuffer(b"".join(payload.take(pa.array(mine)).to_pylist()), np.uint8).reshape(len(mine), size)
         schema = raw[:, : _HEADER.itemsize].copy().view(_HEADER)[:, 0]["schema"]
         for one, places in fields.items():
             chosen = np.flatnonzero(schema == one)
-            for name, column in ((_SIZE, "bytes"), (_RANKS, "ranks"), (_COMMUNICATOR, "communicator")):
+            for column, name in _FIELDS.items():
                 offset, width = places.get(name, (size, 0))
                 first = _HEADER.itemsize + offset
                 if len(chosen) and width and offset >= 0 and first + width <= size:

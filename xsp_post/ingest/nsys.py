@@ -19,7 +19,7 @@ from xsp_post.ingest import allocations, nsys_activities, nsys_waits
 from xsp_post.ingest.folder_tables import FolderTables
 from xsp_post.ingest.gpu_samples import gpu_samples
 from xsp_post.ingest.interning import compact
-from xsp_post.ingest.nccl_payloads import nccl_attributes
+from xsp_post.ingest.nccl_payloads import nccl_attributes, nccl_calls, stated_ranks
 from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame, diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
@@ -174,6 +174,8 @@ class _Reader:
         self._module_loading(tables["overhead"], launches)
         waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
+        calls = nccl_calls(self.source, self._table, spans, self.strings.texts)
+        self.processes["rank"] = stated_ranks(calls, spans, len(self.processes))
         devices = device_frame(self.source, self._table, self.processes)
         self.findings += assumed_identity(self.source, self._table, self.processes, activities)
         if len(devices):
@@ -184,7 +186,7 @@ class _Reader:
         return Trace(
             provenance=provenance, strings=self.strings.texts, spans=spans, launches=launches, activities=activities,
             graph_nodes=graph_nodes, domains=domains, processes=self.processes, threads=self.threads, devices=devices,
-            attributes=self._attributes(spans), findings=self.findings, module_loading_ns=self.module_loading_ns,
+            attributes=self._attributes(spans, calls), findings=self.findings, module_loading_ns=self.module_loading_ns,
             gpu_samples=partial(gpu_samples, self.source), host_rows=NsysHostRows(self.source, self.numbering.gtids),
             **waits,
         )  # fmt: skip
@@ -260,9 +262,9 @@ class _Reader:
             copy=False,
         )
 
-    def _attributes(self, spans: pd.DataFrame) -> pd.DataFrame:
+    def _attributes(self, spans: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
         attributes = span_attributes(spans, self.strings.texts)
-        sizes = nccl_attributes(self.source, self._table, spans, self.strings.texts)
+        sizes = nccl_attributes(calls, spans, self.strings.texts)
         return attributes.combine_first(sizes) if len(sizes) else attributes
 
     def _module_loading(self, overhead: pa.Table, launches: pd.DataFrame) -> None:

@@ -28,23 +28,24 @@ def gpu_of_activities(trace: Trace) -> np.ndarray:
 def rank_frame(trace: Trace, gpu: np.ndarray) -> pd.DataFrame:
     """One row per process with device work: process_index, rank, gpu_index (its first), name.
 
-    Ranks are numbered as the capture says, else in order of GPU and process. Processes of unlike programs are
-    no ranks of one job: they keep their process id as name and have rank −1. A single process is a rank only
-    where the capture says so.
+    Ranks are numbered as the capture says, else in order of device number, GPU and process: where each process sees all
+    GPUs its launcher gives the local rank as device number, which need not be the order of GPUs. Processes of unlike
+    programs are no ranks of one job: they keep their process id as name and have rank −1. A single process is a rank
+    only where the capture says so.
     """
     process = trace.activities["process_index"].to_numpy()
     working, first = np.unique(process, return_index=True)
+    device, at = trace.activities["device_id"].to_numpy()[first], gpu[first]
     if len(working) > 1:
-        lowest = np.full(len(trace.processes), np.iinfo(np.int32).max)
-        np.minimum.at(lowest, process, gpu)
-        at = lowest[working]
-    else:
-        at = gpu[first]
+        lowest = np.full((2, len(trace.processes)), np.iinfo(np.int32).max)
+        np.minimum.at(lowest[0], process, trace.activities["device_id"].to_numpy())
+        np.minimum.at(lowest[1], process, gpu)
+        device, at = lowest[:, working]
     stated = trace.processes["rank"].to_numpy()[working].astype(np.int64)
     identity = trace.processes["process_id"].to_numpy()[working]
     programs = {str(name) for name in trace.processes["name"].to_numpy()[working]} - {""}
     if len(working) > 1 and ((stated < 0).any() or len(np.unique(stated)) < len(stated)):
-        order = np.lexsort((identity, at))
+        order = np.lexsort((identity, at, device))
         stated = np.full(len(working), -1, np.int64)
         if len(programs) <= 1:
             stated[order] = np.arange(len(working))
