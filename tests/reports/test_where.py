@@ -16,13 +16,18 @@ US = 1_000
 STEPS = Options(model_range="^step")
 
 
-def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10):
-    """Twenty steps: in each a range per name, with host code and the launch of a kernel; then a wait for the device.
-    ``between_us``: host code in no range between steps."""
+def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10, queued_us=0, steps=20):
+    """Steps: in each a range per name, with host code and the launch of a kernel; then a wait for the device.
+    ``between_us``: host code in no range between steps. ``queued_us``: what was launched before runs first,
+    in kernels of which no launch is recorded."""
     builder = ExportBuilder().process(100).thread(100).gpu()
     at = 0
-    for _ in range(20):
-        begin = free = at
+    for number in range(4 if queued_us else 0):
+        run = [(number + part) * queued_us * US // 4 for part in (0, 1)]
+        builder.kernel("queued", launch=None, run=(run[0] + 1, run[1]))
+    for _ in range(steps):
+        begin = at
+        free = max(at, queued_us)
         for number, name in enumerate(kernels):
             builder.range(f"part {chr(97 + number)}", at * US, (at + inside_us + 3) * US)
             at += inside_us
@@ -58,6 +63,13 @@ def test_what_is_in_all_other_places_is_said_where_it_is_more_than_a_place_that_
     assert rest.time_ns == pytest.approx(3 * sum(one.time_ns for one in named), rel=0.02)
     assert place_text(rest) == "in all other places"
     assert sum(one.ratio for one in found) <= 1
+
+
+def test_what_ran_without_a_recorded_launch_is_in_other_places(tmp_path):
+    kernels = [f"kernel_{number}" for number in range(24)]
+    _, limit, found = said(loop(tmp_path, kernels=kernels, run_us=20, queued_us=200, steps=1))
+    assert found[-1].is_rest and limit.window["kernel_busy_ns"] == pytest.approx(680 * US, rel=0.001)
+    assert sum(one.time_ns for one in found) == pytest.approx(limit.window["kernel_busy_ns"], rel=0.001)
 
 
 def test_nothing_is_said_of_other_places_where_they_hold_little(tmp_path):

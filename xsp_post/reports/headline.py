@@ -45,10 +45,11 @@ def lines(results: Results) -> list[str]:
     for row in chosen["models"]:
         is_sweep = sum(row["phase"] == other["phase"] for other in chosen["models"]) > 1
         optimal = "  ← optimal batch size" if row["is_optimal"] and is_sweep else ""
+        low, high = row["ci_low_latency_ns"], row["ci_high_latency_ns"]
+        interval = f" {_interval(low, high)}{within(row)}" if low > 0 else ""  # else as wide as the latency
         text.append(
             f"  batch {row['batch_size']:>4}{_phase(row, several)}  {format_ns(row['latency_ns']):>9}"
-            f" {_interval(max(row['ci_low_latency_ns'], 0), row['ci_high_latency_ns'])}{within(row)}"
-            f"  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
+            f"{interval}  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
     for phase, rows in _by_phase(chosen["layers"]):

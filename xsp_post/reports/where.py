@@ -112,7 +112,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
     return [
         replace(place, what_ns=round(place.what_ns * unit), time_ns=round(place.time_ns * unit), ratio=ratio,
-                same_ns=round(same_ns.get(place.what, 0) * unit), all_ns=round(tree.total * unit),
+                same_ns=round(same_ns.get(place.what, 0) * unit), all_ns=round(scope_ns / max(limit.device_count, 1)),
                 is_most=place.time_ns > max(tree.total, scope_ns) / 2)
         for place in heaviest
         if (ratio := place.time_ns * unit * limit.device_count / max(limit.whole_ns, 1)) >= LEAST_RATIO
