@@ -76,7 +76,7 @@ def learnt_of(recording: Recording, **given: Any) -> Learnt:
     plain = Learnt(
         latency_ns=of_operations, gap_ns=of_operations.copy(), is_blocking=of_operations.astype(bool),
         after_ns=of_calls, own_ns=calls.end_ns - calls.start_ns, waited=of_calls - 1, queue_depth=0, queue_wait_ns=0,
-        latencies={}, orders=recording.orders, order_ns=0, meetings=np.zeros((0, 1), np.int64),
+        orders=recording.orders, order_ns=0, meetings=np.zeros((0, 1), np.int64),
         is_node=of_operations.astype(bool),
     )  # fmt: skip
     return replace(plain, **{name: _as(getattr(plain, name), value) for name, value in given.items()})

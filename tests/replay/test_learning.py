@@ -33,7 +33,6 @@ def test_the_latency_is_the_median_of_each_kind_that_found_its_stream_idle():
     operations.append(operation(4 * MS + 107, 4 * MS + 200, 4, kind=SET))
     found = learnt(calls, operations)
     assert found.latency_ns.tolist() == [3, 5, 5, 5, 7]  # no launch took longer than until its work began
-    assert found.latencies == {"kernel": 5.0, "memset": 7.0}
     operations[2]["end_ns"] = 3 * MS  # free at the moment of the call
     assert learnt(calls, operations).latency_ns.tolist() == [3, 5, 22, 22, 7]  # of 3, 5, 40, 999
     busy = [operation(103, 5 * MS, 0), operation(5 * MS, 6 * MS, 1, kind=SET)]

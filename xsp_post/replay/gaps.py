@@ -30,28 +30,11 @@ class Gaps:
 
 
 def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
-    """Which physical device every activity ran on (a code), and the gpu_index of each code.
-
-    Devices of several processes are one when the capture says so (`Trace.devices`); what it does not say counts
-    as one device a number.
-    """
-    device, process = (tree.activities[column].to_numpy() for column in ("device_id", "process_index"))
-    is_one = len(device) and (device == device[0]).all() and (process == process[0]).all()
-    few = slice(1 if is_one else None)  # all the same: the first says it
-    codes, numbers = _codes(device[few].astype(np.int64), process[few].astype(np.int64), tree.trace.devices)
-    return (np.broadcast_to(np.int64(0), device.shape) if is_one else codes), numbers
-
-
-def _codes(device: np.ndarray, process: np.ndarray, listed: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    if len(listed) and "gpu_index" in listed:
-        known = listed.drop_duplicates(["process_index", "device_id"])
-        keys = known["process_index"].to_numpy().astype(np.int64) * 65536 + known["device_id"].to_numpy()
-        order = np.argsort(keys)
-        wanted = process * 65536 + device
-        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-        hit = keys[order][at] == wanted
-        device = np.where(hit, known["gpu_index"].to_numpy().astype(np.int64)[order][at], device)
-    return pd.factorize(device, sort=True)
+    """Which physical device every activity ran on (a code), and the gpu_index of each code."""
+    gpu = tree.activities["gpu_index"].to_numpy()
+    if len(gpu) and (gpu == gpu[0]).all():
+        return np.broadcast_to(np.int64(0), gpu.shape), gpu[:1].astype(np.int64)
+    return pd.factorize(gpu.astype(np.int64), sort=True)
 
 
 def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:

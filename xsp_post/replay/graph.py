@@ -11,17 +11,16 @@ running the program again until nothing changes (`replay`). All amounts are arra
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
-from xsp_post.replay.learning import CLEARLY_NS, Learnt
+from xsp_post.replay.learning import CLEARLY_NS, Learnt, ended_before
 from xsp_post.replay.recording import Operations, Recording
-from xsp_post.replay.simulate import NEVER, ZERO, Program, Times, run
+from xsp_post.replay.simulate import NEVER, ZERO, Program, run
 
 CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # kinds of step
 # Threads of a process work side by side, rather than in turns, where more of the changes from one to another than this
@@ -78,7 +77,6 @@ class Replayed:
     end_ns: np.ndarray
     is_settled: bool
     steps: Steps
-    times: Times = field(repr=False)
 
 
 @dataclass
@@ -154,13 +152,9 @@ def _keep_gaps_of_orphans(recording: Recording, amounts: Amounts) -> None:
     """What has no launch row follows its stream at the distance it was recorded at: nothing else is known of it."""
     operations = recording.operations
     orphans = np.flatnonzero(operations.call < 0)
-    if not len(orphans):
-        return
-    order = np.argsort(operations.stream, kind="stable")
-    ends = pd.Series(operations.end_ns[order]).groupby(operations.stream[order]).cummax()
-    before = np.full(len(operations), recording.begin_ns, np.int64)
-    before[order] = ends.groupby(operations.stream[order]).shift(fill_value=recording.begin_ns).to_numpy()
-    amounts.gap_ns[orphans] = operations.start_ns[orphans] - before[orphans]
+    if len(orphans):
+        before = ended_before(recording)[orphans]
+        amounts.gap_ns[orphans] = operations.start_ns[orphans] - np.where(before < 0, recording.begin_ns, before)
 
 
 def make_steps(graph: Graph, amounts: Amounts) -> Steps:
@@ -338,9 +332,9 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
     meetings = amounts.meetings
     bounds = np.concatenate([room, arrival])
     most = min(max(_MOST_STEPS // max(len(program), 1), _FEWEST_RUNS), _MOST_RUNS)
-    times, runs, settled = run(program), 1, True
+    at, runs, settled = run(program), 1, True
     while len(bounds):
-        start = times.at_ns[position] - amounts.duration_ns
+        start = at[position] - amounts.duration_ns
         last = np.repeat(start[meetings].max(axis=1), meetings.shape[1]) if len(meetings) else arrival
         wanted = np.concatenate([start[older] + graph.learnt.queue_wait_ns, last - amounts.gap_ns[meetings.ravel()]])
         if (wanted == program.second_ns[bounds]).all():
@@ -349,20 +343,13 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
             settled = False
             break
         program.second_ns[bounds] = wanted
-        times, runs = run(program), runs + 1
-    return _replayed(graph, amounts, steps, times, position, settled)
-
-
-def _replayed(
-    graph: Graph, amounts: Amounts, steps: Steps, times: Times, position: np.ndarray, settled: bool
-) -> Replayed:
-    end = times.at_ns[position]
+        at, runs = run(program), runs + 1
+    end = at[position]
     calls = np.flatnonzero(steps.kind == CALL)
     call_end = np.empty(len(graph.recording.calls), np.int64)
-    call_end[steps.index[calls]] = times.at_ns[calls]
+    call_end[steps.index[calls]] = at[calls]
     call_start = call_end - amounts.own_ns
-    for kind in (ROOM, RETURN):
-        rows = np.flatnonzero(steps.kind == kind)
-        at = steps.index[rows] if kind == RETURN else graph.recording.operations.call[steps.index[rows]]
-        np.maximum.at(call_end, at, times.at_ns[rows])
-    return Replayed(call_start, call_end, end - amounts.duration_ns, end, settled, steps, times)
+    returns = np.flatnonzero(steps.kind == RETURN)
+    for rows, call in ((room, operations.call[steps.index[room]]), (returns, steps.index[returns])):
+        np.maximum.at(call_end, call, at[rows])
+    return Replayed(call_start, call_end, end - amounts.duration_ns, end, settled, steps)

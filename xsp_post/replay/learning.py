@@ -40,7 +40,6 @@ class Learnt:
     waited: np.ndarray  # c: position of the operation it waited for last, −1 none
     queue_depth: int  # operations that may be launched ahead on a stream, 0 not seen
     queue_wait_ns: int  # after the operation that made room had started
-    latencies: dict[str, float]  # what is said: median per kind
     orders: np.ndarray  # (edges, 2) operations: events of other streams that were recorded or are evident
     order_ns: int  # from the end of the first to the start of the second
     meetings: np.ndarray  # (meetings, ranks) operations of one collective
@@ -50,7 +49,7 @@ class Learnt:
 def learn(recording: Recording) -> Learnt:
     """Learn from one recording. Steps are independent of any change that is simulated later."""
     calls, operations = recording.calls, recording.operations
-    previous_end = _previous_end(recording)
+    previous_end = ended_before(recording)
     free = _free(previous_end, operations, recording.orders)
     has_call = operations.call >= 0
     call = np.maximum(operations.call, 0)
@@ -69,7 +68,7 @@ def learn(recording: Recording) -> Learnt:
     orders, order_ns = _orders(recording, np.maximum(free, anchor + least))
     free = _free(previous_end, operations, orders)
     is_behind = starts & _behind_earlier_work(recording, previous_end, call_end)
-    latency, latencies = _latencies(operations.start_ns - anchor, starts & (free <= call_start) & ~is_behind, group)
+    latency = _latencies(operations.start_ns - anchor, starts & (free <= call_start) & ~is_behind, group)
     # it started when its launch had arrived: no launch took longer than until then
     latency = np.where(has_call, np.minimum(latency, np.maximum(operations.start_ns - anchor, 0)), latency)
     latency[is_behind] = (operations.start_ns - anchor)[is_behind]
@@ -88,8 +87,7 @@ def learn(recording: Recording) -> Learnt:
     meetings, spins = meetings_in(recording), _spins(recording)
     orders = distinct_pairs(np.concatenate([orders, spins[:, ::-1]]))
     return Learnt(
-        latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, latencies, orders, order_ns,
-        meetings, spins,
+        latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, orders, order_ns, meetings, spins,
     )  # fmt: skip
 
 
@@ -109,7 +107,7 @@ def _graph_nodes(operations: Operations, is_host: np.ndarray) -> tuple[np.ndarra
     return is_node, is_node & follows
 
 
-def _previous_end(recording: Recording) -> np.ndarray:
+def ended_before(recording: Recording) -> np.ndarray:
     """When the stream was free of everything before each operation; −1 for the first."""
     operations = recording.operations
     order = np.argsort(operations.stream, kind="stable")
@@ -147,19 +145,15 @@ def _least_latency(sample: np.ndarray, usable: np.ndarray) -> int:
     return round(min(max(float(np.quantile(sample[usable], 0.1)), 0), CLEARLY_NS))
 
 
-def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
-    """The median latency of each kind of operation, as an array over the operations and by name."""
-    result, said = np.full(len(sample), _DEFAULT_LATENCY_NS, np.int64), {}
+def _latencies(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> np.ndarray:
+    """The median latency of each kind of operation, as an array over the operations."""
+    result = np.full(len(sample), _DEFAULT_LATENCY_NS, np.int64)
     for one in np.unique(group).tolist():
-        alike = usable & (group % 2 == one % 2)
         mine = usable & (group == one)
-        if (mine if mine.any() else alike).any():
-            value = float(np.median(sample[mine if mine.any() else alike]))
-            result[group == one] = round(value)
-        if mine.any():
-            how = " (graph)" if one >= _GRAPH_GROUP else " (blocking)" if one % 2 else ""
-            said[ActivityKind(one % _GRAPH_GROUP // 2).name.lower() + how] = value
-    return result, said
+        known = mine if mine.any() else usable & (group % 2 == one % 2)
+        if known.any():
+            result[group == one] = round(float(np.median(sample[known])))
+    return result
 
 
 def _gaps(sample: np.ndarray, usable: np.ndarray, group: np.ndarray) -> np.ndarray:

@@ -34,29 +34,20 @@ class Program:
         return len(self.target)
 
 
-@dataclass(frozen=True)
-class Times:
-    """When each step was done, and whether its second source decided that; shape (steps,)."""
-
-    at_ns: np.ndarray
-    by_second: np.ndarray
-
-
-def run(program: Program) -> Times:
-    """Simulate: the time of every step; all registers are 0 at the beginning."""
+def run(program: Program) -> np.ndarray:
+    """Simulate: when every step is done, ns; all registers are 0 at the beginning. Shape (steps,)."""
     count, width = len(program), program.register_count
     if not count:
-        return Times(np.zeros(0, np.int64), np.zeros(0, bool))
+        return np.zeros(0, np.int64)
     chunks = _chunk_count(count, width)
     length = -(-count // chunks)
     columns = _columns(program, chunks, length)
     states = _states_between(columns, chunks, width + 1)
-    at, by_second = np.empty((length, chunks), np.int64), np.empty((length, chunks), bool)
+    at = np.empty((length, chunks), np.int64)
     for k, (target, first, first_ns, second, second_ns) in enumerate(zip(*columns)):
         one, other = states.take(first) + first_ns, states.take(second) + second_ns
-        np.greater(other, one, out=by_second[k])
         states[target] = np.maximum(one, other, out=at[k])
-    return Times(at.T.ravel()[:count].copy(), by_second.T.ravel()[:count].copy())
+    return at.T.ravel()[:count].copy()
 
 
 def _chunk_count(count: int, width: int) -> int:
