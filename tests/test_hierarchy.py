@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.arrays.joins import _positions
+from xsp_post.arrays.joins import lookup
 from xsp_post.base.errors import UsageError
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest import nsys
@@ -79,7 +79,7 @@ def test_correlation_ids_that_collide_between_processes(tmp_path):
 def test_correlation_ids_of_kernels_are_32_bits_and_those_of_launches_64(low):
     keys, of_kernels = np.array([low, low + 1]), np.array([5, 2**31 - 1], np.int32)
     for wanted, found in ((of_kernels, [-1, -1]), (of_kernels[:0], []), (keys[::-1], [1, 0])):
-        assert _positions(keys, np.zeros(2, bool), wanted).tolist() == found
+        assert lookup(keys, np.arange(2), wanted).tolist() == found
 
 
 def test_a_driver_row_and_a_backtrace_row_never_double_a_kernel(tmp_path):

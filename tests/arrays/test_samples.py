@@ -26,9 +26,9 @@ def test_a_mean_is_weighted_by_the_time_shared_with_each_sample():
     # samples of 100: the first is half filled, the second wholly, the third for a tenth
     found = shares(*arrays([0], [50], [210], [0, 100, 200], [100, 200, 300]))
     assert found.length.tolist() == [50, 100, 10] and found.ratio.tolist() == [0.5, 1.0, 0.1]
-    assert means(found, np.array([0.2, 0.4, 1.0]), 1)[0] == pytest.approx((10 + 40 + 10) / 160)
-    assert means(found, np.array([0.2, np.nan, 1.0]), 1)[0] == pytest.approx((10 + 10) / 60)
-    assert np.isnan(means(found, np.full(3, np.nan), 2)).all()
+    assert means(found, np.array([0.2, 0.4, 1.0])[found.sample], 1)[0] == pytest.approx((10 + 40 + 10) / 160)
+    assert means(found, np.array([0.2, np.nan, 1.0])[found.sample], 1)[0] == pytest.approx((10 + 10) / 60)
+    assert np.isnan(means(found, np.full(len(found.sample), np.nan), 2)).all()
 
 
 INTERVALS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60), st.integers(0, 20)), max_size=12)

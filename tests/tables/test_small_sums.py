@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
+from xsp_post.arrays.repeats import dense
 from xsp_post.hardware.gpus import peaks_of_device
-from xsp_post.tables.analyses.frames import dense
 from xsp_post.tables.analyses.ranks import STRAGGLER_EXCESS_RATIO, _stragglers
 from xsp_post.tables.analyses.roofline import PIPES, Work, utilisation
 

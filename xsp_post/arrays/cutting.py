@@ -106,9 +106,8 @@ def shares(owner: Int, start: Int, end: Int, sample_start: Int, sample_end: Int)
 
 
 def means(found: Shares, values: Float, owner_count: int) -> Float:
-    """Mean of the samples' values (NaN: not known) per owner, weighted by shared time; NaN for an owner of none."""
-    value = values[found.sample]
-    weight = np.where(np.isnan(value), 0.0, found.length.astype(float))
+    """Mean of the values of the shares (NaN: not known) per owner, weighted by time; NaN for an owner of none."""
+    weight = np.where(np.isnan(values), 0.0, found.length.astype(float))
     total = np.bincount(found.owner, weights=weight, minlength=owner_count)
-    summed = np.bincount(found.owner, weights=weight * np.nan_to_num(value), minlength=owner_count)
+    summed = np.bincount(found.owner, weights=weight * np.nan_to_num(values), minlength=owner_count)
     return np.divide(summed, total, out=np.full(owner_count, np.nan), where=total > 0)

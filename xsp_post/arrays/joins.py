@@ -14,10 +14,10 @@ def join_ids(
     for number in range(int(process.max(initial=-1)) + 1):
         mine = rows_of(process == number)
         wanted = rows_of((of_process == number) & (of_ids != -1))
-        keys, asked = ids[mine], of_ids[wanted]
-        if len(keys) and len(asked):
-            rows = _positions(keys, np.zeros(len(keys), bool) if is_later is None else is_later[mine], asked)
-            found[wanted] = rows if isinstance(mine, slice) else np.where(rows >= 0, mine[rows], -1)
+        rows = np.arange(len(ids), dtype=np.int32)[mine]
+        if is_later is not None and (later := is_later[mine]).any():
+            rows = np.concatenate([rows[~later], rows[later]])
+        found[wanted] = lookup(ids[rows], rows, of_ids[wanted])
     return found
 
 
@@ -26,27 +26,19 @@ def rows_of(mask: np.ndarray) -> np.ndarray | slice:
     return slice(None) if mask.all() else np.flatnonzero(mask)
 
 
-def _positions(keys: np.ndarray, is_later: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Position in ``keys`` of every wanted key, −1 none. Of several equal keys those that are not
-    ``is_later`` come first."""
-    low, high = np.int64(keys.min()), np.int64(keys.max())  # either side may be int32
-    inside = (wanted >= low) & (wanted <= high)
-    if int(high) - int(low) < 8 * len(keys) + 1024:
-        # written backwards, the first of equals is the last to be written and stays
-        table = np.full(high - low + 1, -1, np.int32)
-        if is_later.any():
-            later, sooner = np.flatnonzero(is_later)[::-1], np.flatnonzero(~is_later)[::-1]
-            table[keys[later] - low] = later
-            table[keys[sooner] - low] = sooner
-        else:
-            table[keys[::-1] - low] = np.arange(len(keys) - 1, -1, -1, dtype=np.int32)
-        if inside.all():
-            return table[wanted - low]
-        found = np.full(len(wanted), -1, np.int32)
-        found[inside] = table[wanted[inside] - low]
-        return found
-    order = np.lexsort((np.arange(len(keys)), is_later, keys))
-    ordered = keys[order]
-    position = np.searchsorted(ordered, wanted)
-    position[position == len(keys)] = 0
-    return np.where(ordered[position] == wanted, order[position], -1)
+def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """``values`` at the place where ``keys`` equals ``wanted``, of several the first; −1 where none does. All are whole
+    numbers; shape of ``wanted``."""
+    if not len(keys):
+        return np.full(len(wanted), -1, np.int64)
+    wanted = wanted.astype(np.int64, copy=False)  # either side may be int32
+    low, high = int(keys.min()), int(keys.max())
+    if high - low < 8 * len(keys) + 4 * len(wanted) + 1024:  # a table is faster than a search
+        table = np.full(high - low + 1, -1, values.dtype)
+        table[keys[::-1] - np.int64(low)] = values[::-1]  # written backwards, the first of equals stays
+        inside = (wanted >= low) & (wanted <= high)
+        return np.where(inside, table[np.clip(wanted, low, high) - np.int64(low)], -1)
+    order = np.argsort(keys, kind="stable")
+    position = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+    found = order[position]
+    return np.where(keys[found] == wanted, values[found], -1)

@@ -69,15 +69,44 @@ def pair_numbers(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return pd.factorize((one.astype(np.int64) + 1) * (other.max(initial=0) + 1) + other)[0]
 
 
+def dense(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Rows with equal keys get equal group numbers 0…g−1 by first appearance; also each group's first row.
+
+    Keys are integer arrays of one shape (n,); they are combined pairwise, so that none can overflow.
+    """
+    group, group_width = np.zeros(len(keys[0]), np.int64), 1
+    for key in keys if len(group) else ():
+        low = int(key.min())
+        width = int(key.max()) - low + 1
+        if width == 1:
+            continue
+        if group_width > (1 << 62) // width:
+            group, unique = _factorize(group)
+            group_width = len(unique)
+        if group_width > (1 << 62) // width:
+            key, unique = _factorize(key)
+            low, width = 0, len(unique)
+        group *= width
+        np.add(group, key, out=group, casting="unsafe")
+        group -= low
+        group_width *= width
+    group, _ = _factorize(group)
+    count = int(group.max(initial=-1)) + 1
+    first = np.full(count, len(group), np.int64)
+    # Written from the back, so that the first appearance is what stays.
+    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)
+    return group, first
+
+
+def _factorize(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    codes, unique = pd.factorize(values)
+    return codes.astype(np.int64, copy=False), np.asarray(unique, dtype=np.int64)
+
+
 def numbered(rows: pd.DataFrame, columns: list[str]) -> tuple[np.ndarray, np.ndarray]:
     """A number per row, equal where some columns are, in the order in which they are met; and where each is first."""
-    number = np.zeros(len(rows), np.int64)
-    for column in columns:
-        values = rows[column]
-        codes = values.cat.codes.to_numpy() if values.dtype == "category" else pd.factorize(values)[0]
-        if (codes != codes[:1]).any():
-            number = pair_numbers(number, codes)
-    return number, np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
+    values = [rows[column] for column in columns]
+    return dense(*(one.cat.codes.to_numpy() if one.dtype == "category" else pd.factorize(one)[0] for one in values))
 
 
 def summed(rows: pd.DataFrame, keys: list[str], amounts: dict[str, str]) -> pd.DataFrame:

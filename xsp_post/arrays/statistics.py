@@ -81,7 +81,7 @@ def summarise_groups(
     deviation = value - centre[group]
     inner_mean = _mean(group, np.where(is_inner, deviation, 0.0), inner_count, group_count)
     mean = _mean(group, deviation, n, group_count)
-    std = np.sqrt(_squares(group, deviation - mean[group], group_count) / _at_least(n - 1, 1))
+    std = np.sqrt(_squares(group, deviation - mean[group], group_count) / np.maximum(n - 1, 1))
 
     low = _pick(value, start + dropped, n) - centre
     high = _pick(value, start + n - 1 - dropped, n) - centre
@@ -89,7 +89,7 @@ def summarise_groups(
     winsorised_mean = _mean(group, winsorised, n, group_count)
     squares = _squares(group, winsorised - winsorised_mean[group], group_count)
     freedom = (inner_count - 1).astype(np.float64)
-    error = np.sqrt(squares / _at_least(inner_count * (inner_count - 1), 1))
+    error = np.sqrt(squares / np.maximum(inner_count * (inner_count - 1), 1))
     error[freedom < 1] = np.nan
     std[n < 2] = np.nan
     half_width = t_quantiles(freedom, confidence) * error
@@ -162,13 +162,9 @@ def _clean(values: npt.ArrayLike) -> FloatArray:
     return array[~np.isnan(array)]
 
 
-def _at_least(array: npt.NDArray[np.int64], least: int) -> npt.NDArray[np.int64]:
-    return np.maximum(array, least)
-
-
 def _mean(group: npt.NDArray[np.int64], value: FloatArray, n: npt.NDArray[np.int64], groups: int) -> FloatArray:
     total = np.bincount(group, weights=value, minlength=groups)
-    return np.asarray(np.where(n > 0, total / _at_least(n, 1), np.nan), dtype=np.float64)
+    return np.asarray(np.where(n > 0, total / np.maximum(n, 1), np.nan), dtype=np.float64)
 
 
 def _squares(group: npt.NDArray[np.int64], deviation: FloatArray, groups: int) -> FloatArray:
@@ -185,9 +181,9 @@ def _pick(value: FloatArray, position: npt.NDArray[np.int64], n: npt.NDArray[np.
 def _at_quantile(
     value: FloatArray, start: npt.NDArray[np.int64], n: npt.NDArray[np.int64], quantile: float
 ) -> FloatArray:
-    position = quantile * _at_least(n - 1, 0)
+    position = quantile * np.maximum(n - 1, 0)
     below = np.floor(position).astype(np.int64)
-    above = np.minimum(below + 1, _at_least(n - 1, 0))
+    above = np.minimum(below + 1, np.maximum(n - 1, 0))
     low, high = _pick(value, start + below, n), _pick(value, start + above, n)
     return low + (high - low) * (position - below)
 

@@ -55,22 +55,20 @@ def join(
     *,
     devices: pd.DataFrame | None = None,
     captures: pd.DataFrame | None = None,
-    extra_metrics: Sequence[str] | None = None,
 ) -> tuple[pd.DataFrame, list[Finding], pd.DataFrame]:
     """Counters of all kernels: (kernel_metrics, findings, steps).
 
     `kernels` and `nodes` are tables of an Analysis. The GPU of each report is compared with `devices`; `captures`
-    keeps reports to captures of their batch size (where both are known). `extra_metrics` names the tool's own metrics
-    to keep in addition to our quantities (default: those of a report that has at most 40 more than our quantities
-    need). kernel_metrics: at most one row per kernel and metric; where several reports give one, the better step,
-    then the earlier report. steps: report_name, capture_id, step, kernel_count, kernel_ns; per report and capture
-    the counts add up to its kernels.
+    keeps reports to captures of their batch size (where both are known). The tool's own metrics are kept beside our
+    quantities where a report has at most `MOST_EXTRA_METRICS` more than these need. kernel_metrics: at most one row per
+    kernel and metric; where several reports give one, the better step, then the earlier report. steps: report_name,
+    capture_id, step, kernel_count, kernel_ns; per report and capture the counts add up to its kernels.
     """
     parts, steps, findings = [], [], list[Finding]()
     reports_of_findings = list[str]()  # the report of each finding
     for report in reports:
         findings += report.findings
-        found = _Report(report, extra_metrics)
+        found = _Report(report)
         for capture_id, of_capture in kernels.groupby("capture_id", sort=True):
             if not _is_of_batch(report, captures, int(str(capture_id))):
                 continue
@@ -103,10 +101,10 @@ def _merge_alike(findings: Sequence[Finding], reports_of_findings: Sequence[str]
 class _Report:
     """One report, ready to be matched with any number of captures."""
 
-    def __init__(self, report: CounterReport, extra_metrics: Sequence[str] | None) -> None:
+    def __init__(self, report: CounterReport) -> None:
         self.report = report
         self.actions = report.actions[report.actions["workload_type"] == "kernel"]
-        self.values = _values(report, extra_metrics)
+        self.values = _values(report)
 
     def match(self, kernels: pd.DataFrame, nodes: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame, list[Finding]]:
         """Counters of one capture's kernels, kernels per step, findings."""
@@ -154,24 +152,16 @@ class _Report:
         return found
 
 
-def _values(report: CounterReport, extra_metrics: Sequence[str] | None) -> pd.DataFrame:
-    """Quantities of each result, and the tool's own metrics that were asked for (or are few)."""
-    own = quantities(report)
-    present = list(report.metrics["metric_name"].cat.categories)
-    if extra_metrics is None:
-        extra = [name for name in present if not is_input(name)]
-        extra = extra if len(extra) <= MOST_EXTRA_METRICS else []
-    else:
-        extra = [name for name in present if name in set(extra_metrics)]
+def _values(report: CounterReport) -> pd.DataFrame:
+    """Quantities of each result, and the tool's own metrics where they are few."""
+    metrics, names = report.metrics, report.metrics["metric_name"].cat.categories
+    extra = [name for name in names if not is_input(name)]
     # which operand types the tensor cores worked on decides their roof
-    operands = [name for name in present if is_tensor_operand(name)]
-    metrics = report.metrics
-    chosen = metrics["metric_name"].isin(extra) | (metrics["metric_name"].isin(operands) & (metrics["value"] > 0))
-    others = metrics[chosen].copy()
-    others["source"] = others["metric_name"].astype(object)
-    for column in ("metric_name", "unit"):
-        others[column] = others[column].astype(object)
-    values = pd.concat([own, others], ignore_index=True)
+    operands = [name for name in names if is_tensor_operand(name)]
+    chosen = metrics["metric_name"].isin(extra if len(extra) <= MOST_EXTRA_METRICS else [])
+    others = metrics[chosen | (metrics["metric_name"].isin(operands) & (metrics["value"] > 0))]
+    others = others.astype({"metric_name": object, "unit": object}).assign(source=others["metric_name"].astype(object))
+    values = pd.concat([quantities(report), others], ignore_index=True)
     return values.astype({"metric_name": object, "unit": object, "source": object})
 
 

@@ -14,7 +14,6 @@ from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import TIME_UNITS
 from xsp_post.names.attention import unfused_attention
-from xsp_post.names.families import is_of_family
 from xsp_post.names.patterns import found_in
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.replay.calls import LONG_HOST_NS, loads_code
@@ -133,9 +132,7 @@ def _operations(
                 f"{missing} operations ({lost:.0%} of their time) have no known flop and bytes: left as they are"
             )
         if not known.any():
-            rows = rows[:0]
-            effect.operation_count = 0
-        factor = factor[: len(rows)] if not known.any() else factor
+            rows, factor, effect.operation_count = rows[:0], factor[:0], 0
         effect.assumption = "each reaches the roofline of its GPU"
     elif change.word == "fused":
         factor = 0.0
@@ -174,7 +171,7 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
     """Which operations a change is about; bool."""
     operations = graph.recording.operations
     is_kernel = operations.kind == ActivityKind.KERNEL
-    talks = is_kernel & is_of_family(pd.Series(operations.name), "communication")
+    talks = operations.are("communication")
     if change.subject == "layer" and change.pattern is not None:
         return np.isin(operations.layer, _layers(change.pattern, results, capture_id))
     if change.subject == "attention":
@@ -228,7 +225,9 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
     is_back = np.append(found_in(names.categories.astype(str).tolist(), _TO_HOST), False)[names.codes[rows]]
     amounts.stream[rows] += streams * (1 + is_back)
     amounts.is_blocking[rows] = False
-    amounts.latency_ns[rows] = np.minimum(amounts.latency_ns[rows], usual(amounts.latency_ns, ~_mask(rows, amounts)))
+    amounts.latency_ns[rows] = np.minimum(
+        amounts.latency_ns[rows], usual(amounts.latency_ns, ~np.isin(np.arange(len(amounts.duration_ns)), rows))
+    )
     calls = graph.recording.operations.call[rows]
     calls = calls[calls >= 0]
     own = usual(amounts.own_ns, graph.recording.calls.wait < 0)
@@ -242,12 +241,6 @@ def _overlap(graph: Graph, amounts: Amounts, rows: np.ndarray, effect: Effect) -
         "copies run on a stream of their own for each direction, from pinned memory; what needs their data was "
         "written early enough, so that only a wait for the whole device waits for them"
     )
-
-
-def _mask(rows: np.ndarray, amounts: Amounts) -> np.ndarray:
-    mask = np.zeros(len(amounts.duration_ns), bool)
-    mask[rows] = True
-    return mask
 
 
 def usual(values: np.ndarray, chosen: np.ndarray) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.names.families import is_of_family
 from xsp_post.replay.executions import Clock
 from xsp_post.replay.graph import (
     ARRIVAL,
@@ -183,8 +182,7 @@ def _frame(
     of_call = np.where((calls.wait >= 0) & ~calls.allocates, _NUMBER[SYNCHRONISATION], of_call)
     own[is_call] = of_call[call[is_call]]
     ran = operation[is_operation]
-    talks = is_of_family(pd.Series(operations.name[ran]), "communication")
-    own[is_operation] = np.where(talks, _NUMBER[COMMUNICATION], operations.kind[ran])
+    own[is_operation] = np.where(operations.are("communication")[ran], _NUMBER[COMMUNICATION], operations.kind[ran])
     about = np.where(is_operation, operation, first_operation[np.maximum(call, 0)] if len(first_operation) else -1)
     about = np.where((call < 0) & ~is_operation, -1, about)
     layer = np.where(about >= 0, operations.layer[np.maximum(about, 0)], -1) if len(operations) else about

@@ -25,7 +25,7 @@ from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
-from xsp_post.names.families import FAMILIES, OTHER, family_index
+from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS
 from xsp_post.replay.changes import (
@@ -60,7 +60,6 @@ KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION 
 DEVICE, LATENCY = "device", "latency"  # the questions
 TOGETHER = "together"  # all resources
 TENSOR_CORES, ORDINARY, BANDWIDTH = "tensor cores", "CUDA cores", "bandwidth"  # parts of the kernels
-_TALKS, _WAITS, _REDUCES = (FAMILIES.index(family) for family in ("communication", "waiting", "reduction"))
 
 
 @dataclass(frozen=True)
@@ -194,9 +193,9 @@ class _Trial:
     def parts(self) -> dict[str, np.ndarray]:
         """Parts of the kernels, bool per operation: those with `LEAST_PART_RATIO` of their time, but for all of it."""
         operations = self.identity.graph.recording.operations
-        family, kinds = _families(self.identity.graph), _kinds(self.identity.graph)
-        is_kernel = (operations.kind == ActivityKind.KERNEL) & ~kinds[1] & ~kinds[2]
-        found = {name: family == number for number, name in enumerate(FAMILIES) if name != OTHER}
+        works = ~operations.are("communication") & ~operations.are("waiting")
+        is_kernel = (operations.kind == ActivityKind.KERNEL) & works
+        found = {name: operations.are(name) for name in FAMILIES if name != OTHER}
         of_name = [runs_on_tensor_cores(name) for name in operations.name.categories.astype(str)]
         for name, value in ((TENSOR_CORES, True), (ORDINARY, False)):
             found[name] = np.array([*(one is value for one in of_name), False])[operations.name.codes]
@@ -333,24 +332,14 @@ def _scale(values: np.ndarray, rows: np.ndarray | slice, factor: float) -> None:
     values[rows] = np.rint(values[rows] * factor)
 
 
-def _families(graph: Graph) -> np.ndarray:
-    """The family of each operation's name, as an index into `FAMILIES`; −1 none."""
-    name = graph.recording.operations.name
-    of_name = family_index(name.categories.astype(str).tolist())
-    return np.append(of_name, -1)[name.codes] if len(of_name) else np.full(len(name), -1)
-
-
-def _kinds(graph: Graph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which operations are copies, communication, and waiting kernels; bool each."""
-    operations, family = graph.recording.operations, _families(graph)
-    is_kernel = operations.kind == ActivityKind.KERNEL
-    return operations.kind == ActivityKind.MEMCPY, is_kernel & (family == _TALKS), is_kernel & (family == _WAITS)
+def _copies(graph: Graph) -> np.ndarray:
+    return graph.recording.operations.kind == ActivityKind.MEMCPY
 
 
 def _shorter_kernels(graph: Graph, amounts: Amounts, factor: float) -> None:
-    is_copy, talks, waits = _kinds(graph)
-    mine = ~is_copy & ~talks & ~waits
-    moved = graph.recording.operations.migrated_ns[mine]
+    operations = graph.recording.operations
+    mine = ~_copies(graph) & ~operations.are("communication") & ~operations.are("waiting")
+    moved = operations.migrated_ns[mine]
     amounts.duration_ns[mine] = moved + np.rint((amounts.duration_ns[mine] - moved) * factor).astype(np.int64)
     _scale(amounts.gap_ns, mine & (amounts.gap_ns < 0), factor)  # the part that overlaps the kernel before
 
@@ -366,7 +355,7 @@ def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
     """The copies, what calls that block for one do before and after it, and pages that move while kernels run."""
-    is_copy, _, _ = _kinds(graph)
+    is_copy = _copies(graph)
     _scale(amounts.duration_ns, is_copy, factor)
     amounts.duration_ns -= np.rint(graph.recording.operations.migrated_ns * (1 - factor)).astype(np.int64)
     shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), factor)
@@ -415,7 +404,9 @@ def _without_allocations(graph: Graph, amounts: Amounts, _: float) -> None:
 
 SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
     KERNELS: _shorter_kernels,
-    COMMUNICATION: lambda graph, amounts, factor: _scale(amounts.duration_ns, _kinds(graph)[1], factor),
+    COMMUNICATION: lambda graph, amounts, factor: _scale(
+        amounts.duration_ns, graph.recording.operations.are(COMMUNICATION), factor
+    ),
     RANKS: _shorter_ranks,
     COPIES: _shorter_copies,
     LAUNCHES: _shorter_launches,
@@ -427,7 +418,7 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
 
 def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
-    is_copy, operations = _kinds(graph)[0], graph.recording.operations
+    is_copy, operations = _copies(graph), graph.recording.operations
     _scale(amounts.duration_ns, is_copy & (operations.duration_ns <= SHORT_COPY_NS), 0.0)
     shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), 0.0)
     calls = operations.call[is_copy]
@@ -458,7 +449,7 @@ def _without_values(graph: Graph, amounts: Amounts, _: float) -> None:
     operations = graph.recording.operations
     reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
     makers = np.isin(operations.call, graph.source_call[reads]) & (operations.call >= 0)
-    _remove(graph, amounts, makers & (_families(graph) == _REDUCES))
+    _remove(graph, amounts, makers & operations.are("reduction"))
 
 
 def _remove(graph: Graph, amounts: Amounts, gone: np.ndarray) -> None:

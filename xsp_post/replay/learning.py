@@ -12,7 +12,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.names.families import is_of_family, normalise_kernel_name
+from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of
 from xsp_post.replay.edges import EVENT_WAIT, WAITS
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, Operations, Recording
@@ -337,8 +337,7 @@ def _spins(recording: Recording) -> np.ndarray:
     """Kernels that only wait, each with the operation of another stream that was launched before it and ended last
     before its own end; shape (kernels, 2). Without one a kernel waits for something that is not known."""
     operations = recording.operations
-    of_family = is_of_family(pd.Series(operations.name), "waiting")
-    spins = np.flatnonzero((operations.kind == ActivityKind.KERNEL) & of_family)
+    spins = np.flatnonzero(operations.are("waiting"))
     if not len(spins):
         return np.zeros((0, 2), np.int64)
     by_end = np.argsort(operations.end_ns, kind="stable")
@@ -359,8 +358,7 @@ def meetings_in(recording: Recording) -> np.ndarray:
     """The operations of each collective that all processes of a capture with collectives took part in, shape
     (meetings, ranks)."""
     operations = recording.operations
-    of_family = is_of_family(pd.Series(operations.name), "communication")
-    talks = np.flatnonzero((operations.kind == ActivityKind.KERNEL) & of_family)
+    talks = np.flatnonzero(operations.are("communication"))
     rank, processes = pd.factorize(operations.process[talks], sort=True)
     if len(processes) < 2:
         return np.zeros((0, 1), np.int64)

@@ -1,14 +1,17 @@
 """Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.arrays.intervals import covered_before
+from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
@@ -66,6 +69,16 @@ class Operations:
     @property
     def duration_ns(self) -> np.ndarray:
         return np.maximum(self.end_ns - self.start_ns, 0)
+
+    @cached_property
+    def family(self) -> np.ndarray:
+        """The family of each name, as an index into `FAMILIES`; of copies and graphs −1."""
+        of_name = np.append(family_index(self.name.categories.astype(str).tolist()), np.int8(-1))[self.name.codes]
+        return np.where(self.kind == ActivityKind.KERNEL, of_name, -1)
+
+    def are(self, family: str) -> np.ndarray:
+        """Which are kernels of this family; bool."""
+        return self.family == FAMILIES.index(family)
 
 
 @dataclass
@@ -240,15 +253,9 @@ def _numbered(names: list[pd.Series]) -> pd.Categorical:
 
 def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
     """The stream of each operation, 0…, and (process, device, stream number) of each stream."""
-    code = np.zeros(len(rows), np.int64)
-    for name in ("process", "device_id", "stream_id"):
-        own, unique = pd.factorize(rows[name].to_numpy())
-        code, _ = pd.factorize(code * max(len(unique), 1) + own)
-    count = int(code.max()) + 1 if len(code) else 0
-    first = np.zeros(count, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    some = rows[["process", "device_id", "stream_id"]].to_numpy()[first]
-    return code, [tuple(one) for one in some.tolist()]
+    some = rows[["process", "device_id", "stream_id"]].to_numpy()
+    code, first = dense(*some.T)
+    return code, [tuple(one) for one in some[first].tolist()]
 
 
 def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.ndarray:

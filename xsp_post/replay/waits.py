@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import Keys
 from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
 from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, GRAPH_ORDER, STREAM_WAIT
@@ -245,21 +246,17 @@ def _neighbour(group: np.ndarray, at: np.ndarray, asked_group: np.ndarray, asked
     found = np.full(len(asked), -1, np.int64)
     if not len(group) or not len(asked):
         return found
-    order = np.lexsort((at, group))
-    sorted_group, sorted_at = group[order], at[order]
-    base = min(int(sorted_at.min()), int(asked.min()))
-    width = max(int(sorted_at.max()), int(asked.max())) - base + 2
-    codes, groups = pd.factorize(np.concatenate([sorted_group, asked_group]), sort=True)
-    if len(groups) * width < 1 << 62:
-        key = codes[: len(order)] * width + (sorted_at - base)
-        place = np.searchsorted(key, codes[len(order) :] * width + (asked - base), side="left") + step
-        inside = (place >= 0) & (place < len(order))
-        inside[inside] = sorted_group[place[inside]] == asked_group[inside]
-        found[inside] = order[place[inside]]
-        return found
-    for one in np.unique(asked_group).tolist():
-        mine, rows = order[sorted_group == one], np.flatnonzero(asked_group == one)
-        place = np.searchsorted(at[mine], asked[rows], side="left") + step
-        inside = (place >= 0) & (place < len(mine))
-        found[rows[inside]] = mine[place[inside]]
+    codes, groups = pd.factorize(np.concatenate([group, asked_group]))
+    own, wanted = codes[: len(group)], codes[len(group) :]
+    times = np.concatenate([at, asked])
+    if int(times.max()) - int(times.min()) >= (1 << 62) // len(groups):  # a damaged file: in order they are fewer
+        times = np.unique(times, return_inverse=True)[1]
+    at, asked = times[: len(group)], times[len(group) :]
+    keys = Keys(int(times.min()), int(times.max()), len(groups))
+    key = keys.of(own, at)
+    order = np.argsort(key, kind="stable")
+    place = np.searchsorted(key[order], keys.of(wanted, asked), side="left") + step
+    inside = (place >= 0) & (place < len(order))
+    inside[inside] = own[order[place[inside]]] == wanted[inside]
+    found[inside] = order[place[inside]]
     return found

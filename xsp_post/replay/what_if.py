@@ -100,20 +100,19 @@ class _Changed:
     after: pd.DataFrame  # `executions.measure` of it
 
 
-def what_if(
-    results: Results, changes: Sequence[str], capture_id: int | None = None, identity: Identity | None = None
-) -> Prediction:
-    """Predict one capture (default: the one with most kernels) under all changes together. ``identity``: of that
-    capture, where it is known already.
+def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Prediction:
+    """Predict one capture (default: the one with most kernels) under all changes together.
 
     Raises `UsageError` for a change that cannot be read or that matches nothing, `ContradictionError` where the replay
     is refused: its message says why.
     """
-    parsed = _parsed(changes)
+    if not changes:
+        raise UsageError("no change is given", code="bad-change")
+    parsed = [parse_change(text) for text in changes]
     captures = results.frame("captures", ["capture_id", "kernel_count", "source_name"])
     if capture_id is None:
         capture_id = int(captures.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1])
-    identity = identity or identity_of(results, capture_id)
+    identity = identity_of(results, capture_id)
     changed = _changed(results, parsed, capture_id, identity)
     graph, executions = identity.graph, identity.executions
     clock, after = simulated_clock(changed.replayed), changed.after
@@ -140,12 +139,6 @@ def what_if(
 def _source_name(captures: pd.DataFrame, capture_id: int) -> str:
     names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
     return str(names.iloc[0]) if len(names) else ""
-
-
-def _parsed(changes: Sequence[str]) -> list[Change]:
-    if not changes:
-        raise UsageError("no change is given", code="bad-change")
-    return [parse_change(text) for text in changes]
 
 
 def _either(follows: Amount, stays: Amount) -> Amount:

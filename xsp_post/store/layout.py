@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.repeats import dense
 from xsp_post.model.schemas import optional_columns
 from xsp_post.store.numbers import ABOVE, COMPUTED, MINUS, STRING, Bases, Numbers, StoredName
-from xsp_post.tables.analyses.frames import dense
 
 LEAST_ROWS = 10_000  # a table of fewer rows is small whatever it holds
 _READ_FIRST = "captures"  # the table of the sources: read by itself

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import lookup
+from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.tables.analyses.frames import IntArray, dense, lookup, text_codes
+from xsp_post.tables.analyses.frames import IntArray, text_codes
 
 ROLES = ("model", "layer", "kernel")
 # Per role, how well a run of a level is suited: smaller first (paper, §III-C "taken from", "never from").

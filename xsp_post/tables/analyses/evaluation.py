@@ -7,6 +7,7 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.hardware.peaks import PIPES
+from xsp_post.model.results import empty_table, typed
 from xsp_post.model.schemas.units import NS_PER_MS
 from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
@@ -105,31 +106,19 @@ def _is_largest_of_three(values: FloatArray) -> np.ndarray:
     return (largest & np.isfinite(thirds)).ravel()
 
 
-def roofs(inputs: Inputs) -> Columns:
+def roofs(inputs: Inputs) -> pd.DataFrame:
     """Every known peak of every GPU of the workload, with the ideal intensity it implies (Table VII)."""
-    rows: list[tuple[str, str, float, float | None, float | None, str, str]] = []
-    seen: set[str] = set()
-    for index, peaks in inputs.peaks.items():
-        name = str(inputs.cases.frame["gpu_name"].iloc[index])
-        if peaks is None or name in seen:
-            continue
-        seen.add(name)
-        rows += [
-            (
-                name,
-                pipe,
-                peaks.flop_per_s[pipe],
-                peaks.memory_bandwidth_bytes_per_s,
-                peaks.ideal_intensity(pipe),
-                peaks.origin,
-                peaks.source,
-            )
-            for pipe in PIPES
-            if pipe in peaks.flop_per_s
-        ]
-    columns = (
-        "gpu_name", "pipe", "peak_flop_per_s", "memory_bandwidth_bytes_per_s", "ideal_intensity_flop_per_byte",
-        "origin", "source",
-    )  # fmt: skip
-    frame = pd.DataFrame(rows, columns=list(columns))
-    return {name: frame[name].to_numpy(dtype=np.float64 if name in columns[2:5] else object) for name in columns}
+    names = inputs.cases.frame["gpu_name"].astype(str)
+    known = {names.iloc[index]: peaks for index, peaks in reversed(inputs.peaks.items()) if peaks is not None}
+    rows = [
+        {
+            "gpu_name": name, "pipe": pipe, "peak_flop_per_s": peaks.flop_per_s[pipe],
+            "memory_bandwidth_bytes_per_s": peaks.memory_bandwidth_bytes_per_s,
+            "ideal_intensity_flop_per_byte": peaks.ideal_intensity(pipe), "origin": peaks.origin,
+            "source": peaks.source,
+        }
+        for name, peaks in reversed(known.items())
+        for pipe in PIPES
+        if pipe in peaks.flop_per_s
+    ]  # fmt: skip
+    return typed("roofs", pd.DataFrame(rows)) if rows else empty_table("roofs")

@@ -36,40 +36,6 @@ def texts_of(codes: IntArray, texts: pd.Index) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, categories=texts)
 
 
-def dense(*keys: IntArray) -> tuple[IntArray, IntArray]:
-    """Rows with equal keys get equal group numbers 0…g−1 by first appearance; also each group's first row.
-
-    Keys are integer arrays of one shape (n,); they are combined pairwise, so that none can overflow.
-    """
-    group, group_width = np.zeros(len(keys[0]), np.int64), 1
-    for key in keys if len(group) else ():
-        low = int(key.min())
-        width = int(key.max()) - low + 1
-        if width == 1:
-            continue
-        if group_width > (1 << 62) // width:
-            group, unique = _factorize(group)
-            group_width = len(unique)
-        if group_width > (1 << 62) // width:
-            key, unique = _factorize(key)
-            low, width = 0, len(unique)
-        group *= width
-        np.add(group, key, out=group, casting="unsafe")
-        group -= low
-        group_width *= width
-    group, _ = _factorize(group)
-    count = int(group.max(initial=-1)) + 1
-    first = np.full(count, len(group), np.int64)
-    # Written from the back, so that the first appearance is what stays.
-    first[group[::-1]] = np.arange(len(group) - 1, -1, -1)
-    return group, first
-
-
-def _factorize(values: IntArray) -> tuple[IntArray, IntArray]:
-    codes, unique = pd.factorize(values)
-    return codes.astype(np.int64, copy=False), np.asarray(unique, dtype=np.int64)
-
-
 def is_every(rows: IntArray, count: int) -> bool:
     """Whether these are all ``count`` rows in their order: then there is nothing to pick."""
     return len(rows) == count and bool((rows == np.arange(count)).all())
@@ -82,31 +48,7 @@ def picked(frame: pd.DataFrame, rows: IntArray) -> pd.DataFrame:
 
 def occurrence(group: IntArray) -> IntArray:
     """How many earlier rows have the same group number: 0 for the first. Shape (n,)."""
-    order = np.argsort(group, kind="stable")
-    ordered = group[order]
-    is_new = np.ones(len(ordered), dtype=bool)
-    is_new[1:] = ordered[1:] != ordered[:-1]
-    start = np.flatnonzero(is_new)
-    counts = np.arange(len(ordered)) - np.repeat(start, np.diff(np.append(start, len(ordered))))
-    result = np.empty(len(ordered), np.int64)
-    result[order] = counts
-    return result
-
-
-def lookup(keys: IntArray, values: IntArray, wanted: IntArray, missing: int = -1) -> IntArray:
-    """``values`` at the place where ``keys`` equals ``wanted``; ``missing`` where none does. Keys are unique."""
-    if not len(keys):
-        return np.full(len(wanted), missing, np.int64)
-    low, high = int(keys.min()), int(keys.max())
-    if high - low < 4 * (len(keys) + len(wanted)) + 1024:  # a table is faster than a search
-        table = np.full(high - low + 1, missing, np.int64)
-        table[keys - low] = values
-        inside = (wanted >= low) & (wanted <= high)
-        return np.where(inside, table[np.clip(wanted, low, high) - low], missing)
-    order = np.argsort(keys, kind="stable")
-    position = np.clip(np.searchsorted(keys[order], wanted), 0, len(keys) - 1)
-    found = order[position]
-    return np.where(keys[found] == wanted, values[found], missing)
+    return pd.Series(group).groupby(group, sort=False).cumcount().to_numpy(np.int64)
 
 
 def group_sum(group: IntArray, values: FloatArray, count: int) -> FloatArray:

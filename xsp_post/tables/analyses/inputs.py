@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.processes import summarise_repeats
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
@@ -15,7 +16,7 @@ from xsp_post.model import options as user
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases, find_cases
-from xsp_post.tables.analyses.frames import IntArray, dense, divide, text_codes
+from xsp_post.tables.analyses.frames import IntArray, divide, text_codes
 from xsp_post.tables.analyses.kernel_rows import KernelRows, kernel_rows
 from xsp_post.tables.analyses.layer_rows import LayerRows, layer_rows
 from xsp_post.tables.analyses.options import Options

@@ -154,21 +154,12 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     kernel = inputs.by_layer[0].latency_ns
     latency = np.where(kernel > 0, kernel, layers["latency_ns"].to_numpy())
 
-    def choose(analytic: np.ndarray | float, measured: np.ndarray) -> np.ndarray:
-        return np.where(is_analytic, analytic, measured)
-
-    guessed = _guessed_pipes(inputs)
-    by_pipe = {
-        pipe: choose(np.where(guessed == pipe, flop, 0.0), covered.flop_by_pipe.get(pipe, np.zeros(len(flop))))
-        for pipe in sorted({*covered.flop_by_pipe, *guessed[is_analytic]} - {"fp32"})
-    }
-    if "fp32" in covered.flop_by_pipe:
-        by_pipe["fp32"] = choose(0.0, covered.flop_by_pipe["fp32"])  # what no pipe is named for counts as fp32
-    work = Work(
-        covered.case, choose(latency, covered.latency_ns), choose(flop, covered.flop), by_pipe,
-        choose(np.nan, covered.dram_read_bytes), choose(np.nan, covered.dram_write_bytes),
-        choose(least, covered.dram_bytes), choose(np.nan, covered.l2_bytes), choose(np.nan, covered.occupancy_ratio),
-        choose(1.0, covered.coverage_ratio), covered.conditions,
+    guessed, unknown = _guessed_pipes(inputs), np.nan
+    # what no pipe is named for counts as fp32
+    by_pipe = {pipe: np.where(guessed == pipe, flop, 0.0) for pipe in {*guessed[is_analytic]} - {"fp32"}}
+    work = covered.where(
+        is_analytic, by_pipe, latency_ns=latency, flop=flop, dram_read_bytes=unknown, dram_write_bytes=unknown,
+        dram_bytes=least, l2_bytes=unknown, occupancy_ratio=unknown, coverage_ratio=1.0,
     )  # fmt: skip
     return work, is_analytic
 

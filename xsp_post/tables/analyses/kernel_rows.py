@@ -13,12 +13,14 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
-from xsp_post.tables.analyses.frames import FloatArray, IntArray, dense, lookup, occurrence, text_codes
+from xsp_post.tables.analyses.frames import FloatArray, IntArray, occurrence, text_codes
 from xsp_post.tables.analyses.layer_rows import LayerRows
 from xsp_post.tables.analyses.options import Options
 from xsp_post.tables.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe

@@ -10,13 +10,15 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.kinds import SELF
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
-from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, dense, lookup, picked, text_codes, texts_of
+from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, picked, text_codes, texts_of
 
 _COLUMNS = [
     "capture_id", "iteration_index", "process_id", "layer_index", "layer_path", "layer_name", "layer_type",

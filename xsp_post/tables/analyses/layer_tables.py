@@ -6,9 +6,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.model.results import empty_table
-from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, dense, divide, group_sum, picked, text_codes
+from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 
 STAGES = ("beginning", "middle", "end")

@@ -4,9 +4,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, gain_per_doubling, optimal_position
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.model.results import shaped
-from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, dense, divide, group_sum, text_codes
+from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.tables.analyses.kernel_tables import coverage_columns
@@ -214,23 +215,6 @@ def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
     marked = np.where(total.latency_ns > 0, sums(inputs.by_layer[0].latency_ns), sums(layers["latency_ns"].to_numpy()))
     share = np.minimum(divide(np.nan_to_num(marked), latency), 1.0)
 
-    def choose(analytic: FloatArray | float, measured: FloatArray) -> FloatArray:
-        return np.where(is_analytic, analytic, measured)
-
-    work = Work(
-        covered.case,
-        choose(latency, covered.latency_ns),
-        choose(flop, covered.flop),
-        {
-            pipe: choose(sums(flop_of), covered.flop_by_pipe.get(pipe, np.zeros(count)))
-            for pipe, flop_of in per_layer.flop_by_pipe.items()
-        },
-        covered.dram_read_bytes,
-        covered.dram_write_bytes,
-        choose(least, covered.dram_bytes),
-        covered.l2_bytes,
-        covered.occupancy_ratio,
-        choose(share, covered.coverage_ratio),
-        covered.conditions,
-    )
+    by_pipe = {pipe: sums(flop_of) for pipe, flop_of in per_layer.flop_by_pipe.items()}
+    work = covered.where(is_analytic, by_pipe, latency_ns=latency, flop=flop, dram_bytes=least, coverage_ratio=share)
     return work, is_analytic

@@ -50,22 +50,10 @@ def _with_marks(inputs: Inputs, covered: Work, total: Work, owner: IntArray, pha
     flop, least = (layers[name].to_numpy()[owner] for name in ("analytic_flop", "analytic_bytes"))
     use = (phase == FORWARD) & (covered.coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
 
-    def choose(mark: np.ndarray | float, own: np.ndarray) -> np.ndarray:
-        return np.where(use, mark, own)
-
-    return Work(
-        covered.case,
-        choose(total.latency_ns, covered.latency_ns),
-        choose(flop, covered.flop),
-        {pipe: choose(0.0, of_pipe) for pipe, of_pipe in covered.flop_by_pipe.items()},
-        choose(np.nan, covered.dram_read_bytes),
-        choose(np.nan, covered.dram_write_bytes),
-        choose(least, covered.dram_bytes),
-        covered.l2_bytes,
-        covered.occupancy_ratio,
-        choose(1.0, covered.coverage_ratio),
-        covered.conditions,
-    )
+    return covered.where(
+        use, {}, latency_ns=total.latency_ns, flop=flop, dram_read_bytes=np.nan, dram_write_bytes=np.nan,
+        dram_bytes=least, coverage_ratio=1.0,
+    )  # fmt: skip
 
 
 def _columns(

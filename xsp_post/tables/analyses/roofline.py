@@ -78,6 +78,16 @@ class Work:
         amounts = {name: getattr(self, name)[rows] for name in ("case", *_AMOUNTS, "occupancy_ratio", "coverage_ratio")}
         return Work(**amounts, flop_by_pipe=by_pipe, conditions=conditions)
 
+    def where(self, chosen: BoolArray, by_pipe: Mapping[str, FloatArray], **others: FloatArray | float) -> Work:
+        """The same with other flop by pipe (none: 0), and other values of some fields, in the rows ``chosen``."""
+        none = np.zeros(len(self.case))
+        split = {
+            pipe: np.where(chosen, by_pipe.get(pipe, none), self.flop_by_pipe.get(pipe, none))
+            for pipe in sorted({*self.flop_by_pipe, *by_pipe})
+        }
+        changed = {name: np.where(chosen, values, getattr(self, name)) for name, values in others.items()}
+        return replace(self, flop_by_pipe=split, **changed)
+
     def times(self, ratio: FloatArray) -> Work:
         """A part of each row: of its time, flop and bytes."""
         by_pipe = {pipe: flop * ratio for pipe, flop in self.flop_by_pipe.items()}
@@ -262,16 +272,13 @@ _TENSOR_WORDS = {
 }
 
 
-def tensor_pipe(metric_source: str, kernel_name: str, known: Mapping[str, float] | None = None) -> str:
+def tensor_pipe(metric_source: str, kernel_name: str) -> str:
     """The pipe of `hardware_peaks.PIPES` that a kernel's tensor flop went through.
 
     The counter's own name decides when it names one operand type; else the kernel's name; else fp16, by far
-    the most common. ``known`` are the GPU's peaks: a board without a separate fp16-accumulate peak uses
-    fp16's, one without a bf16 peak is left unknown.
+    the most common.
     """
     pipe = _named_pipe(metric_source.lower())
-    if pipe == "fp16_tensor_fp16_accumulate" and known is not None and pipe not in known:
-        return "fp16_tensor"
     kind = operand_kind(kernel_name)
     return pipe or f"{kind if kind not in ('', 'fp32') else 'fp16'}_tensor"
 

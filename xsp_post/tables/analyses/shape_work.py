@@ -4,16 +4,17 @@ A case that has counters keeps to them: sums of both would be of two kinds. What
 work: flop of products and each tensor once, as ``docs/work.md`` says.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import lookup
 from xsp_post.base.findings import Finding, finding
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, lookup, text_codes
+from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, text_codes
 from xsp_post.tables.analyses.roofline import Work
 
 LEAST_COVERAGE = 0.9  # of kernel time; below it no sum over the model has a verdict (`Options.least_coverage`)
@@ -49,15 +50,11 @@ def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: 
         return ShapeWork(work, none, phase, [])
     code, pipes = text_codes(known["pipe"])
     pipe = np.where(row >= 0, np.array(pipes, object)[code[row]], "")
-    filled = replace(
-        work,
-        flop=np.where(is_analytic, flop, work.flop),
-        flop_by_pipe=_by_pipe(work, np.where(is_analytic, flop, 0.0), pipe),
-        dram_read_bytes=np.where(is_analytic, read, work.dram_read_bytes),
-        dram_write_bytes=np.where(is_analytic, written, work.dram_write_bytes),
-        dram_bytes=np.where(is_analytic, read + written, work.dram_bytes),
-        coverage_ratio=np.where(is_analytic, 1.0, work.coverage_ratio),
-    )
+    by_pipe = {name: np.where(pipe == name, flop, 0.0) for name in {*pipe[is_analytic & (flop > 0)]} - {""}}
+    filled = work.where(
+        is_analytic, by_pipe, flop=flop, dram_read_bytes=read, dram_write_bytes=written, dram_bytes=read + written,
+        coverage_ratio=1.0,
+    )  # fmt: skip
     return ShapeWork(filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns))
 
 
@@ -68,14 +65,6 @@ def _phase_codes(column: pd.Series) -> IntArray:
 
 def _at(values: FloatArray, row: IntArray) -> FloatArray:
     return np.where(row >= 0, values[row], np.nan)
-
-
-def _by_pipe(work: Work, flop: FloatArray, pipe: np.ndarray) -> dict[str, FloatArray]:
-    """The split of the counters with that of the shapes; what names no pipe stays without one."""
-    split = dict(work.flop_by_pipe)
-    for name in sorted({one for one in pipe[flop > 0] if one}):
-        split[name] = np.where((pipe == name) & (flop > 0), flop, np.nan_to_num(split.get(name, np.zeros(len(flop)))))
-    return split
 
 
 def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_ns: FloatArray) -> list[Finding]:

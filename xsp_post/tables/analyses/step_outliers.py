@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cost_model import FEWEST_STEPS, CostModel, scatter_of, sigma_of
+from xsp_post.arrays.joins import lookup
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, families, joins_ranks, matches
-from xsp_post.tables.analyses.frames import lookup, text_codes
+from xsp_post.tables.analyses.frames import text_codes
 from xsp_post.tables.analyses.steps import ATTENTION, HOST, Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003

@@ -20,6 +20,7 @@ from xsp_post.arrays.cost_model import (
     drift_of,
     fit_cost,
 )
+from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
@@ -29,7 +30,7 @@ from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, families
 from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
-from xsp_post.tables.analyses.frames import lookup, text_codes
+from xsp_post.tables.analyses.frames import text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 ATTENTION = "attention"

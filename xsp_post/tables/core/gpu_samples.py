@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import Shares, means, shares
+from xsp_post.arrays.cutting import means, shares
 from xsp_post.arrays.intervals import grouped_union, union
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import empty_table
@@ -77,19 +77,12 @@ def _scope(tree: Tree, samples: pd.DataFrame, work: pd.DataFrame, scope: str, gp
         "layer_index": owners + 1 if is_layer else np.full(count, -1, np.int64), "layer_path": paths,
         "sample_count": sample_count, "covered_ns": covered, "busy_ns": busy,
     })  # fmt: skip
-    values = {name: means(found, samples[name].to_numpy(float), count) for name in METRIC_COLUMNS}
-    values["purity_ratio"] = _purity(found, count)
+    values = {name: means(found, samples[name].to_numpy(float)[found.sample], count) for name in METRIC_COLUMNS}
+    values["purity_ratio"] = means(found, found.ratio, count)
     values["dram_bytes_per_s"] = values["dram_ratio"] * _bandwidth(tree, gpu)
     for name, value in values.items():
         frame[name] = np.where(sample_count >= LEAST_SAMPLES, value, np.nan)
     return frame[[name for name in column_names("gpu_samples") if name in frame]]
-
-
-def _purity(found: Shares, count: int) -> np.ndarray:
-    weight = found.length.astype(float)
-    total = np.bincount(found.owner, weights=weight, minlength=count)
-    own = np.bincount(found.owner, weights=weight * found.ratio, minlength=count)
-    return np.divide(own, total, out=np.full(count, np.nan), where=total > 0)
 
 
 def _bandwidth(tree: Tree, gpu: int) -> float:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct, in_order
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.rollup import add_up
 from xsp_post.arrays.texts import Strings, categorical
 from xsp_post.model.schemas import column_names
@@ -21,7 +22,6 @@ from xsp_post.tree.folding import fold
 _Columns = dict[str, np.ndarray]
 
 CAUSES = pd.Index([cause.name.lower() for cause in Cause])
-_MOST_CODES = 1 << 62
 _OF_PIECES = ("device", "start_ns", "end_ns", "cause", "call_id", "detail_id", "node_id", "layer_index",
               "iteration_index")  # fmt: skip
 _PIECES = ("idle", "short_waits")
@@ -150,14 +150,16 @@ _AMOUNTS = ("idle_ns", "piece_count", "longest_ns")
 
 
 def _combined(rows: _Columns, keys: tuple[str, ...]) -> _Columns:
-    order, begin = _groups([rows[key] for key in keys], len(rows["node_id"]))
-    if len(begin) == len(order):  # nothing to sum
+    group, first = dense(*(rows[key] for key in keys))
+    if len(first) == len(group):  # nothing to sum
         return rows
-    first = np.minimum.reduceat(order, begin)
-    appeared = np.argsort(first)
-    first = first[appeared]
-    sums = {name: put.reduceat(rows[name][order], begin)[appeared] for name, put in _SUMS.items() if name in rows}
-    return {name: values[first] for name, values in rows.items() if name not in sums} | sums
+    found = {name: values[first] for name, values in rows.items()}
+    for name, put in _SUMS.items():
+        if name in rows:
+            put.at(found[name], group, rows[name])
+            if put is np.add:
+                found[name] -= rows[name][first]
+    return found
 
 
 def _named(tree: Tree, sums: _Blocks, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
@@ -186,24 +188,6 @@ def _named(tree: Tree, sums: _Blocks, devices: pd.DataFrame, strings: Strings) -
 def _layer_paths(tree: Tree) -> np.ndarray:
     keys = tree.layer_keys
     return keys["layer_path"].to_numpy(object) if "layer_path" in keys else np.zeros(0, object)
-
-
-def _groups(keys: list[np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The rows in an order in which those with the same keys follow one another, ascending, and where each such group
-    begins."""
-    code, size = np.zeros(count, np.int64), 1
-    for values in keys if count else ():
-        low = int(values.min())
-        spread = int(values.max()) - low + 1
-        if size * spread > _MOST_CODES:
-            code, used = pd.factorize(code)
-            size = len(used)
-        code = code * spread + (values - low)
-        size *= spread
-    order = np.argsort(code)
-    code = code[order]
-    begin = np.flatnonzero(np.r_[True, code[1:] != code[:-1]][:count])
-    return order, begin
 
 
 def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:

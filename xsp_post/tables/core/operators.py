@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import empty_table
 from xsp_post.model.tree import Attribution, NodeKind, Tree
@@ -180,10 +181,7 @@ def _kinds(
     pipes, pipe_texts = pd.factorize(np.array([pipe_of("fp32", one) for one in kernel_texts], object))
     columns = [name, text, step]
     columns += [kind_code[kernel_code], pipes[kernel_code]] if len(kernel_texts) else [np.zeros(0, np.int64)] * 2
-    code = np.zeros(len(name), np.int64)
-    for column in columns:
-        code, _ = pd.factorize(code * (int(column.max(initial=-1)) + 2) + column + 1)
-    first = np.unique(code, return_index=True)[1]
+    code, first = dense(*columns)
     common = _common_type(texts, text)
     rows = []
     for at in first.tolist():
@@ -199,7 +197,7 @@ def _kinds(
             operand = found.operand or kernel_kind
             pipe = str(pipe_texts[columns[4][at]]) if operand == "fp32" else pipe_of(operand, "")
         rows.append((operator, said, found, pipe))
-    return pd.DataFrame(rows, columns=["operator", "text", "amounts", "pipe"]), code.astype(np.int64)
+    return pd.DataFrame(rows, columns=["operator", "text", "amounts", "pipe"]), code
 
 
 def _common_type(texts: list[str], used: np.ndarray) -> str:
