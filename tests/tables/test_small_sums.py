@@ -51,9 +51,10 @@ def test_kernels_of_which_shapes_say_nothing_have_no_phase_and_no_flop():
              "written_bytes": [4.0, 8.0], "pipe": ["fp32", "fp32"]}  # fmt: skip
     unknown, case = np.full(4, np.nan), np.zeros(4, np.int64)
     work = Work(case, np.full(4, 100.0), unknown, {}, unknown, unknown, unknown, unknown, unknown, np.zeros(4))
-    found = with_shapes(Analysis({"kernel_work": pd.DataFrame(known)}), work, np.array([4, 5, 6, 7]), np.zeros(1))
-    assert [PHASES[code] for code in found.phase] == ["", "backward", "", "forward"]
-    assert found.is_analytic.tolist() == [False, True, False, True]
-    np.testing.assert_array_equal(found.work.flop, [np.nan, 10, np.nan, 20])
-    np.testing.assert_array_equal(found.work.dram_read_bytes, [np.nan, 1, np.nan, 2])
-    np.testing.assert_array_equal(found.work.dram_bytes, [np.nan, 5, np.nan, 10])
+    results = Analysis({"kernel_work": pd.DataFrame(known)})
+    found, is_analytic, phase, _ = with_shapes(results, work, np.array([4, 5, 6, 7]), np.zeros(1))
+    assert [PHASES[code] for code in phase] == ["", "backward", "", "forward"]
+    assert is_analytic.tolist() == [False, True, False, True]
+    np.testing.assert_array_equal(found.flop, [np.nan, 10, np.nan, 20])
+    np.testing.assert_array_equal(found.dram_read_bytes, [np.nan, 1, np.nan, 2])
+    np.testing.assert_array_equal(found.dram_bytes, [np.nan, 5, np.nan, 10])

@@ -38,7 +38,8 @@ def trim_count(n: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> npt.NDArray[
 
 def trimmed_mean(values: npt.ArrayLike, trim_ratio: float = TRIM_RATIO) -> float:
     """Symmetric trimmed mean of one sample (see the module's docstring); NaN for an empty one."""
-    sample = _clean(values)
+    sample = np.array(values, np.float64).ravel()
+    sample = sample[~np.isnan(sample)]
     if sample.size == 0:
         return math.nan
     sample.sort()
@@ -155,11 +156,6 @@ def _singletons(value: FloatArray, group: npt.NDArray[np.int64], n: npt.NDArray[
     columns |= dict.fromkeys(("std", "standard_error", "ci_low", "ci_high"), pd.Series(np.full(n.size, np.nan)))
     columns |= {"count": pd.Series(n), "degrees_of_freedom": pd.Series(np.where(n > 0, 0.0, np.nan))}
     return pd.DataFrame(columns, copy=False)
-
-
-def _clean(values: npt.ArrayLike) -> FloatArray:
-    array = np.array(values, dtype=np.float64).ravel()
-    return array[~np.isnan(array)]
 
 
 def _mean(group: npt.NDArray[np.int64], value: FloatArray, n: npt.NDArray[np.int64], groups: int) -> FloatArray:

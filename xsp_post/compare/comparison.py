@@ -27,7 +27,7 @@ from xsp_post.compare.differences import (
     holm,
 )
 from xsp_post.compare.headline import PERIOD, headlines, of_recordings
-from xsp_post.compare.impact import Impact, are_unlike, impact
+from xsp_post.compare.impact import are_unlike, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
 from xsp_post.compare.statements import statements
@@ -99,7 +99,8 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         "compare_steps": steps,
     }
     for name in ("totals", "names", "causes"):
-        frames[f"compare_{name}"] = _impact_table(f"compare_{name}", found)
+        empty = empty_table(f"compare_{name}")
+        frames[f"compare_{name}"] = empty if found is None else vars(found)[name][list(empty)].reset_index(drop=True)
     memory = memory_totals(base, other)
     frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
     clocks = clock_statements(base, other, frames["compare_names"])
@@ -112,11 +113,6 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         "compare_summary", pd.DataFrame(said, columns=["subject", "statement", "is_difference"])
     )
     return Analysis(frames)
-
-
-def _impact_table(name: str, found: Impact | None) -> pd.DataFrame:
-    empty = empty_table(name)
-    return empty if found is None else getattr(found, name.removeprefix("compare_"))[list(empty)].reset_index(drop=True)
 
 
 def _with_rows(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
@@ -202,19 +198,11 @@ def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     return _with_changed(table, samples, spread)
 
 
-def _iteration_counts(samples: pd.DataFrame) -> pd.DataFrame:
-    """side, pair_index, capture_id and how many iterations with kernels each has."""
-    keys = ["side", "pair_index", "capture_id"]
-    return (
-        samples.drop_duplicates([*keys, "iteration_index"])
-        .groupby(keys, as_index=False)
-        .agg(iterations=("iteration_index", "size"))
-    )
-
-
 def _launching(samples: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
     """keys × capture: ``iterations`` that it has, and in how many of them the kernel was ``found``."""
-    known = samples[[*keys, "side"]].drop_duplicates().merge(_iteration_counts(samples), on=["side", "pair_index"])
+    of = ["side", "pair_index", "capture_id"]
+    counts = samples.drop_duplicates([*of, "iteration_index"]).groupby(of).size().rename("iterations").reset_index()
+    known = samples[[*keys, "side"]].drop_duplicates().merge(counts, on=of[:2])
     having = samples.groupby([*keys, "side", "capture_id"], as_index=False).agg(found=("value", "size"))
     known = known.merge(having, on=[*keys, "side", "capture_id"], how="left")
     return known.assign(found=known["found"].fillna(0))

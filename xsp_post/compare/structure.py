@@ -8,7 +8,7 @@ import pandas as pd
 from xsp_post.base.texts import sentence
 from xsp_post.compare.matching import deepest
 from xsp_post.model.kinds import GEOMETRY
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import format_count
 
 Statement = tuple[str, str, bool]
@@ -61,8 +61,7 @@ def has_operators(results: Results) -> bool:
 
 
 def _in_launch_order(results: Results, capture_id: int) -> pd.DataFrame:
-    kernels = frame_or_empty(results, "kernels", ["capture_id", "process_id", *_OF_KERNEL, *GEOMETRY])
-    kernels = kernels[kernels["capture_id"] == capture_id]
+    kernels = of_captures(results, "kernels", capture_id, ["process_id", *_OF_KERNEL, *GEOMETRY])
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
     # processes have other numbers in every run: their order of appearance is what can be compared
     first = launch.groupby(kernels["process_id"]).transform("min")
@@ -94,10 +93,9 @@ def _kernels(order: list[pd.DataFrame]) -> tuple[bool, str]:
 
 
 def _range_counts(results: Results, capture_id: int) -> pd.Series:
-    nodes = frame_or_empty(results, "nodes", ["capture_id", "folded_name", "span_kind", "is_inferred"])
+    nodes = of_captures(results, "nodes", capture_id, ["folded_name", "span_kind", "is_inferred"])
     recorded = ~nodes["span_kind"].astype(object).isin(_SYNTHETIC) & ~nodes["is_inferred"].astype(bool)
-    mine = nodes[(nodes["capture_id"] == capture_id) & recorded]
-    return mine["folded_name"].astype(object).value_counts()
+    return nodes.loc[recorded, "folded_name"].astype(object).value_counts()
 
 
 def _ranges(base: pd.Series, other: pd.Series) -> tuple[bool, str]:
@@ -114,8 +112,9 @@ def _ranges(base: pd.Series, other: pd.Series) -> tuple[bool, str]:
 
 
 def _copy_rows(results: Results, capture_id: int) -> pd.DataFrame:
-    rows = frame_or_empty(results, "memory_operations", ["capture_id", "kind", "name", "bytes"])
-    mine = rows[rows["capture_id"] == capture_id].astype({"kind": object, "name": object})
+    mine = of_captures(results, "memory_operations", capture_id, ["kind", "name", "bytes"]).astype(
+        {"kind": object, "name": object}
+    )
     return mine.groupby(["kind", "name"])["bytes"].agg(["size", "sum"])
 
 
@@ -131,8 +130,11 @@ def _copies(base: pd.DataFrame, other: pd.DataFrame) -> tuple[bool, str]:
 
 
 def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
-    captures = frame_or_empty(results, "captures", ["capture_id", "gpu_name", "framework", "tool_version"])
-    row = captures[captures["capture_id"] == capture_id].astype(object).fillna("")
+    row = (
+        of_captures(results, "captures", capture_id, ["gpu_name", "framework", "tool_version"])
+        .astype(object)
+        .fillna("")
+    )
     if row.empty:
         return "", "", ""
     return str(row["gpu_name"].iloc[0]), str(row["framework"].iloc[0]), str(row["tool_version"].iloc[0])

@@ -229,11 +229,6 @@ def _tensor_silent(wide: _Wide, active: np.ndarray) -> None:
     wide.offer("flop_tensor", np.where(only_integer, 0.0, np.nan), INTEGER_ONLY)
 
 
-def _is_integer_work(wide: _Wide) -> np.ndarray:
-    """Whether a kernel's tensor work was integer only: what it computed is not counted as flop, and not known."""
-    return wide.sources.get("flop_tensor", np.full(len(wide.action_ids), "", object)) == INTEGER_ONLY
-
-
 def _tensor_instructions(wide: _Wide, seconds: np.ndarray) -> None:
     """Warp-level tensor instructions × 512: an estimate, the flop of one depend on its shape."""
     note = f" × {TENSOR_INSTRUCTION_FLOP} ({ESTIMATE}: depends on the shape of the instruction)"
@@ -259,12 +254,12 @@ def _total_flop(wide: _Wide) -> None:
     known = np.isfinite(parts)
     total = np.nansum(parts, axis=0)
     total = np.where(known[names.index("flop_fp32")] | (total > 0), total, np.nan)
-    total = np.where(_is_integer_work(wide), np.nan, total)
+    none = np.full(len(wide.action_ids), "", object)
+    sources = np.array([wide.sources.get(name, none) for name in names])
+    # what integer work computed is not counted as flop, and not known
+    total = np.where(sources[names.index("flop_tensor")] == INTEGER_ONLY, np.nan, total)
     # One text per combination of recorded and estimated parts: at most a few.
-    estimated = np.array([
-        [ESTIMATE in source for source in wide.sources.get(name, np.full(len(wide.action_ids), "", object))]
-        for name in names
-    ]) & (parts > 0)  # fmt: skip
+    estimated = np.array([[ESTIMATE in source for source in row] for row in sources], bool) & (parts > 0)
     key = (known * 1 + estimated * 2).T
     unique, inverse = np.unique(key, axis=0, return_inverse=True)
     texts = np.array([_flop_source(names, row) for row in unique], dtype=object)

@@ -94,6 +94,14 @@ def frame_or_empty(results: Results, name: str, columns: Sequence[str] | None = 
     return empty if columns is None else empty.reindex(columns=list(columns))
 
 
+def of_captures(
+    results: Results, name: str, captures: int | Sequence[int], columns: Sequence[str] | None = None
+) -> pd.DataFrame:
+    """The rows of one or some captures in a table (`frame_or_empty`); ``columns``: without ``capture_id``."""
+    frame = frame_or_empty(results, name, None if columns is None else ["capture_id", *columns])
+    return frame[frame["capture_id"].isin(np.atleast_1d(captures))]
+
+
 _UNKNOWN: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
 
 

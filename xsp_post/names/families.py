@@ -70,6 +70,11 @@ def families(names: Iterable[str], *, broad: bool = False) -> np.ndarray:
     return table[family_index(names)]
 
 
+def is_of_family(names: pd.Series, family: str) -> np.ndarray:
+    """Which names are of one family; bool, shape (n,). Of a categorical column only the texts in use are looked at."""
+    return _of_each(names, lambda texts: families(texts) == family)
+
+
 def joins_ranks(names: pd.Series) -> np.ndarray:
     """Which kernels exchange data with other ranks, so that they last until these have come: communication, and what
     sends tokens to the ranks of their experts (the first rule of dispatch); bool, shape (n,)."""

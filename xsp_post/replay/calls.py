@@ -87,16 +87,13 @@ def system_class(name: str) -> int:
 def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> np.ndarray:
     """Whether a launch was the first of its kernel, and took ten times the usual and more; bool, shape (launches,).
     ``kernel``: a number for each kernel of each process."""
-    result = np.zeros(len(start_ns), bool)
-    duration = end_ns - start_ns
-    slow = np.flatnonzero(duration > SLOW_LAUNCH_NS)
-    if len(slow):
-        slow = slow[duration[slow] > 10 * float(np.percentile(duration, 50, method="lower"))]
-    if len(slow):
+    duration, is_first = end_ns - start_ns, np.zeros(len(start_ns), bool)
+    slow = duration > SLOW_LAUNCH_NS
+    if slow.any():
+        slow &= duration > 10 * float(np.percentile(duration, 50, method="lower"))
         order = np.argsort(start_ns, kind="stable")
-        _, first = np.unique(kernel[order], return_index=True)
-        result[np.intersect1d(slow, order[first])] = True
-    return result
+        is_first[order[np.unique(kernel[order], return_index=True)[1]]] = True
+    return slow & is_first
 
 
 def are_communication(texts: Iterable[str]) -> np.ndarray:

@@ -11,7 +11,7 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import TIME_UNITS
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.patterns import found_in
@@ -191,8 +191,8 @@ def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> 
 
 
 def _layers(pattern: UserPattern, results: Results, capture_id: int) -> np.ndarray:
-    layers = results.frame("layers", ["capture_id", "layer_index", "layer_name", "layer_path"])
-    layers = layers[layers["capture_id"] == capture_id].drop_duplicates("layer_index")
+    layers = of_captures(results, "layers", capture_id, ["layer_index", "layer_name", "layer_path"])
+    layers = layers.drop_duplicates("layer_index")
     paths, names = (layers[column].astype(str).tolist() for column in ("layer_path", "layer_name"))
     return layers["layer_index"].to_numpy()[pattern.found_in(paths) | pattern.found_in(names)]
 
@@ -399,8 +399,7 @@ def _execution_spans(graph: Graph, executions: Executions) -> np.ndarray:
 
 def _ranges(pattern: UserPattern, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
     """Process, begin and end of each range whose name matches."""
-    nodes = frame_or_empty(results, "nodes", ["capture_id", "name", "process_id", "start_ns", "end_ns"])
-    nodes = nodes[nodes["capture_id"] == capture_id]
+    nodes = of_captures(results, "nodes", capture_id, ["name", "process_id", "start_ns", "end_ns"])
     codes, names = pd.factorize(nodes["name"].astype(object))
     nodes = nodes[np.append(pattern.found_in(list(map(str, names))), False)[codes]]
     number = {one: number for number, one in enumerate(graph.recording.processes)}

@@ -5,6 +5,8 @@ edges of the replay's program; on the recorded clock the later of the two source
 their ends, so their lengths add up to the execution's exactly.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 
@@ -83,22 +85,21 @@ def _between(steps: Steps, first: int, end: int) -> Steps:
 
 def _times(graph: Graph, clock: Clock, steps: Steps) -> np.ndarray:
     """When each step was done on the clock."""
-    at = np.zeros(len(steps.kind), np.int64)
-    operations = graph.recording.operations
-    kind, index = steps.kind, steps.index
-    rows = np.flatnonzero(np.isin(kind, (OPERATION, RECORD)))
-    at[rows] = clock.end_ns[index[rows]]
-    rows = np.flatnonzero(kind == ORDER)
-    at[rows] = clock.start_ns[index[rows]]
-    rows = np.flatnonzero(kind == ARRIVAL)
-    at[rows] = clock.start_ns[graph.amounts.meetings.ravel()[index[rows]]] if len(rows) else 0
-    rows = np.flatnonzero(np.isin(kind, (RETURN, HANDOVER)))
-    at[rows] = clock.call_end_ns[index[rows]]
-    rows = np.flatnonzero(kind == ROOM)
-    at[rows] = clock.call_end_ns[operations.call[index[rows]]]
-    rows = np.flatnonzero(kind == CALL)
-    own_end = clock.call_start_ns[index[rows]] + graph.amounts.own_ns[index[rows]]
-    at[rows] = np.minimum(own_end, clock.call_end_ns[index[rows]])
+    at, call = np.zeros(len(steps.kind), np.int64), graph.recording.operations.call
+    meeting, own_end = graph.amounts.meetings.ravel(), clock.call_start_ns + graph.amounts.own_ns
+    times: dict[int, Callable[[np.ndarray], np.ndarray]] = {
+        OPERATION: lambda index: clock.end_ns[index],
+        RECORD: lambda index: clock.end_ns[index],
+        ORDER: lambda index: clock.start_ns[index],
+        ARRIVAL: lambda index: clock.start_ns[meeting[index]],
+        RETURN: lambda index: clock.call_end_ns[index],
+        HANDOVER: lambda index: clock.call_end_ns[index],
+        ROOM: lambda index: clock.call_end_ns[call[index]],
+        CALL: lambda index: np.minimum(own_end, clock.call_end_ns)[index],
+    }
+    for kind, when in times.items():
+        rows = np.flatnonzero(steps.kind == kind)
+        at[rows] = when(steps.index[rows])
     return at
 
 

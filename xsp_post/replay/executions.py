@@ -109,23 +109,19 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
         before[which[place >= 0]] = by_end[place[place >= 0]]
         place = np.searchsorted(calls.end_ns[by_end], end[which], side="right") - 1
         last[which[place >= 0]] = by_end[place[place >= 0]]
-    if not len(calls):
-        nothing = np.zeros(len(index), np.int64)
-        nan = np.full(len(index), np.nan)
-        return Executions(
-            label, index, rows, first, nothing, first.copy(), nothing, nan, last, nan, np.array(process), False
-        )
-    lead = np.where(first >= 0, calls.start_ns[first] - start, 0)
+    begun, ended = np.append(calls.start_ns, 0), np.append(calls.end_ns, 0)  # −1: no call
+    lead = np.where(first >= 0, begun[first] - start, 0)
     before[first < 0] = -1
     begin = np.where((first >= 0) & (before < 0), start - graph.begin_ns, np.nan)
-    since = np.where(before >= 0, start - calls.end_ns[before], 0)
-    tail = np.where(last >= first, end - calls.end_ns[last], np.nan)
+    since = np.where(before >= 0, start - ended[before], 0)
+    tail = np.where(last >= first, end - ended[last], np.nan)
     tail[first < 0] = np.nan
     # an execution that was inferred from its launches has no end on the host of its own
     inferred = chosen["is_inferred"].to_numpy(bool)
     tail[inferred] = np.nan
+    is_queued = bool(inferred.any()) and len(calls) > 0
     return Executions(label, index, rows, first, lead, before, since, begin, last, tail, np.array(process),
-                      bool(inferred.any()), recording.is_shared)  # fmt: skip
+                      is_queued, recording.is_shared)  # fmt: skip
 
 
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:

@@ -23,8 +23,10 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import UsageError
+from xsp_post.base.findings import Finding, finding
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS
@@ -48,7 +50,7 @@ from xsp_post.replay.executions import (
 )
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
-from xsp_post.replay.recording import SHORT_COPY_NS
+from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
@@ -76,58 +78,40 @@ class Gain:
         return self.gain_ratio > self.margin_ratio
 
 
-@dataclass(frozen=True)
-class Answer:
-    """Gains of each resource, largest first; of parts of the kernels, where these save anything; of all together; and
-    the resources that limit: one, two, or the largest one and two that hide one another (``is_balanced``). There are no
-    ``limits`` where nothing is shown."""
-
-    elapsed_ns: int
-    gains: tuple[Gain, ...]
-    parts: dict[str, Gain]
-    together: Gain
-    limits: tuple[str, ...]
-    is_balanced: bool
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """The answers to both questions; None where the recording cannot be replayed."""
-
-    label: str  # what one execution is; "recording": none was found
-    execution_count: int
-    coverage_ratio: float  # the executions' part of the time from the first to the last device work of the recording
-    device: Answer | None
-    latency: Answer | None
-    refusal: str  # why nothing is said; '' when something is
-    beyond: dict[str, float]  # resources whose replay saved more than the half that was taken away
-    beyond_share: dict[str, float]  # and those that saved more than was taken away from all their calls and operations
-    busy_ns: int  # of the busiest stream, within the executions; the mean of the processes
-
-
-def run_experiment(identity: Identity, is_bandwidth: np.ndarray | None = None) -> Experiment:
-    """Replay with each resource halved. Never raises: `Experiment.refusal` says why a recording cannot be replayed.
-    ``is_bandwidth``: which operations take the time that their bytes need; None: not known."""
+def run_experiment(
+    identity: Identity, is_bandwidth: np.ndarray | None = None
+) -> tuple[list[dict[str, object]], list[Finding]]:
+    """Replay with each resource halved: rows of the table ``experiment`` without their capture, those of a question
+    only where it can be answered; and gains that the replay cannot have. ``is_bandwidth``: which operations take the
+    time that their bytes need; None: not known."""
     trial, operations = _Trial(identity, is_bandwidth), identity.graph.recording.operations
-    executions = trial.executions
-    answers: list[Answer | None] = [None, None]
-    refusal, coverage = identity.refusal, float("nan")
-    if len(operations):
-        whole = int(operations.end_ns.max() - operations.start_ns.min())
-        coverage = min(trial.recorded_ns[0] / max(whole, 1), 1.0)
-        # a long wait that nothing explains may lie outside of what is asked
-        can_ask = identity.replayed.is_settled and not identity.is_serial and bool((operations.call >= 0).any())
-        answers = [
-            _answer(trial, question) if not refusal or (can_ask and trial.error_ratio(question) <= LARGEST_ERROR_RATIO)
-            else None for question in (0, 1)
-        ]  # fmt: skip
-    said = "" if answers[0] is not None else refusal
-    return Experiment(executions.label, len(executions.index), coverage, answers[0], answers[1], said, trial.beyond,
-                      trial.beyond_share, trial.busiest_ns if len(operations) else 0)  # fmt: skip
+    if not len(operations):
+        return [], []
+    executions, whole = trial.executions, int(operations.end_ns.max() - operations.start_ns.min())
+    of = {"execution": executions.label, "execution_count": len(executions.index),
+          "coverage_ratio": min(trial.recorded_ns[0] / max(whole, 1), 1.0)}  # fmt: skip
+    # a long wait that nothing explains may lie outside of what is asked
+    can_ask = identity.replayed.is_settled and not identity.is_serial and bool((operations.call >= 0).any())
+    rows: list[dict[str, object]] = []
+    for number, question in enumerate((DEVICE, LATENCY)):
+        if not identity.refusal or (can_ask and trial.error_ratio(number) <= LARGEST_ERROR_RATIO):
+            rows += [{"question": question, **of, **row} for row in _answer(trial, number)]
+    findings = []
+    for code, beyond in (("gain-beyond-half", trial.beyond), ("gain-beyond-share", trial.beyond_share)):
+        if rows and beyond:
+            example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in beyond.items())
+            findings.append(finding(code, count=len(beyond), example=example))
+    elapsed = next((int(trial.recorded_ns[0]) for row in rows if row["question"] == DEVICE), 0)
+    if elapsed and trial.busiest_ns > elapsed + CLOCK_TOLERANCE_NS:
+        example = f"{format_ns(elapsed)} of executions, {format_ns(trial.busiest_ns)} of the busiest stream"
+        findings.append(finding("elapsed-below-busy", example=example))
+    return rows, findings
 
 
-def _answer(trial: _Trial, question: int) -> Answer:
-    gains = tuple(sorted((trial.gain((one,), question) for one in SHORTER), key=lambda one: -one.gain_ratio))
+def _answer(trial: _Trial, question: int) -> list[dict[str, object]]:
+    """Gains of each resource, largest first; of parts of the kernels, where these save anything; of all together; and
+    which resources limit: one, two, or the largest one and two that hide one another (``is_balanced``)."""
+    gains = sorted((trial.gain((one,), question) for one in SHORTER), key=lambda one: -one.gain_ratio)
     together = trial.gain(tuple(SHORTER), question)
     limits, is_balanced = limits_of(gains, together)
     if is_balanced:
@@ -135,9 +119,18 @@ def _answer(trial: _Trial, question: int) -> Answer:
         best = max(pairs, key=lambda one: one.gain_ratio)
         is_balanced = best.is_shown
         limits = tuple(dict.fromkeys((*limits, *best.resources))) if is_balanced else limits
-    has_parts = trial.gain((KERNELS,), question).is_shown  # else none of them saves anything
-    parts = {name: trial.gain((name,), question) for name in trial.parts if has_parts}
-    return Answer(int(trial.recorded_ns[question]), gains, parts, together, limits, is_balanced)
+    said = [(number, one.resources[0], "", one) for number, one in enumerate(gains, 1)]
+    if trial.gain((KERNELS,), question).is_shown:  # else none of their parts saves anything
+        said += [(-1, KERNELS, name, trial.gain((name,), question)) for name in trial.parts]
+    return [
+        {
+            "resource": resource, "part": part, "rank": rank, "gain_ratio": one.gain_ratio,
+            "low_gain_ratio": one.gain_ratio - one.margin_ratio, "high_gain_ratio": one.gain_ratio + one.margin_ratio,
+            "is_limit": resource in limits and not part, "is_balanced": is_balanced,
+            "elapsed_ns": int(trial.recorded_ns[question]),
+        }
+        for rank, resource, part, one in (*said, (-1, TOGETHER, "", together))
+    ]  # fmt: skip
 
 
 def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], bool]:
@@ -184,8 +177,8 @@ class _Trial:
 
     def __init__(self, identity: Identity, is_bandwidth: np.ndarray | None) -> None:
         self.identity, self.known = identity, dict[tuple[str, ...], list[tuple[float, float]]]()
-        self.beyond: dict[str, float] = {}
-        self.beyond_share: dict[str, float] = {}
+        self.beyond: dict[str, float] = {}  # resources whose replay saved more than the half that was taken away
+        self.beyond_share: dict[str, float] = {}  # and those that saved more than went from all their operations
         self.taken_ns: dict[tuple[str, ...], float] = {}  # from all calls and operations; inf: waits went, too
         self.is_bandwidth, self.executions = is_bandwidth, find_executions(identity.graph, of_every_kind=True)
 

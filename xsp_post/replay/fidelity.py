@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.results import Results
+from xsp_post.model.results import Results, of_captures
 from xsp_post.replay.executions import Executions, find_executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
 from xsp_post.replay.learning import learn
@@ -59,8 +59,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
         error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
         duration, missing = operations.duration_ns, operations.call < 0
         orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
-    captures = results.frame("captures", ["capture_id", "collector"])
-    collector = captures.loc[captures["capture_id"] == capture_id, "collector"].astype(str)
+    collector = of_captures(results, "captures", capture_id, ["collector"])["collector"].astype(str)
     refusal = _refusal(operations, error, replayed)
     if is_serial := bool(collector.eq("ncu").any()):
         refusal = "Nsight Compute ran its kernels one by one, and each several times: nothing ran beside anything"

@@ -5,8 +5,10 @@ nests calls and ranges once. `HostState.pieces` cuts stretches of these threads'
 the cause it would be of a wait, the call, and the innermost range.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
@@ -93,7 +95,12 @@ class Pieces:
     call: np.ndarray  # text id, −1 none
     node: np.ndarray  # node id of the innermost range, −1 none
     detail: np.ndarray  # text id of what was waited for, −1 none
-    is_bare: np.ndarray  # neither a call nor a range: the thread may have waited for another one
+    is_bare: np.ndarray = field(default_factory=lambda: np.zeros(0, bool))  # neither a call nor a range was recorded:
+    # the thread may have waited for another one
+
+    def some(self, kept: np.ndarray) -> Pieces:
+        """Those that are kept (bool)."""
+        return Pieces(*(values[kept] for values in vars(self).values()))
 
 
 @dataclass

@@ -54,19 +54,6 @@ class _Launched:
     thread_before: np.ndarray  # that launched the operation before
 
 
-@dataclass
-class _Parts:
-    """Pieces of gaps, in any order; ``at``: the row of the stretch that each is of."""
-
-    at: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    cause: np.ndarray
-    call: np.ndarray
-    node: np.ndarray
-    detail: np.ndarray
-
-
 class IdleBlocks:
     """The gaps of every device, cut by cause, some ten thousand at a time: memory holds one block."""
 
@@ -212,9 +199,9 @@ def _explain(
     moves &= gaps.next[row[lost]] >= 0
     unknown = np.where(moves, int(Cause.PAGE_MIGRATION), int(Cause.UNKNOWN)).astype(np.int8)
     none = np.full(len(lost), -1, np.int32)
-    parts.append(_Parts(lost, start[lost], end[lost], unknown, none, none, none))
-    whole = _Parts(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(_Parts)))
-    gap = row[whole.at]
+    parts.append(Pieces(lost, start[lost], end[lost], unknown, none, none, none))
+    whole = Pieces(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Pieces)[:-1]))
+    gap = row[whole.row]
     in_call = np.isin(whole.cause, (int(Cause.LAUNCH_CALL), int(Cause.LAUNCH_LATENCY)))
     # before the first node, not between two
     launch = np.append(tree.activities["launch_id"].to_numpy(), -2)
@@ -229,7 +216,7 @@ def _explain(
             "cause": whole.cause,
             "call_id": whole.call.astype(np.int32),
             "node_id": whole.node.astype(np.int32),
-            "iteration_index": iteration[whole.at].astype(np.int32),
+            "iteration_index": iteration[whole.row].astype(np.int32),
             "next_activity": gaps.next[gap].astype(np.int32),
             "previous_activity": gaps.previous[gap].astype(np.int32),
             "detail_id": whole.detail.astype(np.int32),
@@ -238,13 +225,13 @@ def _explain(
     )
 
 
-def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, before: np.ndarray) -> list[_Parts]:
+def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, before: np.ndarray) -> list[Pieces]:
     """Where the launching thread did nothing that was recorded, the work was still with the thread that launched
     the operation before (an autograd thread waits for the main thread): what that one did explains the wait."""
     own, other = thread[pieces.row], before[pieces.row]
     asked = np.flatnonzero(pieces.is_bare & (other >= 0) & (other != own))
     if not len(asked):
-        return [_parts(pieces)]
+        return [pieces]
     second = state.pieces(other[asked], pieces.start[asked], pieces.end[asked])
     # where that thread says nothing either, the first answer stays
     silent = np.bincount(second.row, weights=~second.is_bare, minlength=len(asked)) == 0
@@ -252,17 +239,12 @@ def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, b
     kept[asked[~silent]] = False
     chosen = ~silent[second.row]
     second.row = pieces.row[asked[second.row]]
-    return [_parts(pieces, kept), _parts(second, chosen)]
-
-
-def _parts(pieces: Pieces, kept: np.ndarray | slice = slice(None)) -> _Parts:
-    columns = (pieces.row, pieces.start, pieces.end, pieces.cause, pieces.call, pieces.node, pieces.detail)
-    return _Parts(*(values[kept] for values in columns))
+    return [pieces.some(kept), second.some(chosen)]
 
 
 def _on_the_way(
     tree: Tree, gaps: Gaps, launched: _Launched, at: np.ndarray, start: np.ndarray, end: np.ndarray, gap: np.ndarray
-) -> _Parts:
+) -> Pieces:
     """From the launch call's return to the start on the device: latency; or the operation was launched while another
     one ran, on another stream or by the copy engine, and started only after that one had ended."""
     activities = tree.activities
@@ -277,7 +259,7 @@ def _on_the_way(
     cause[end - start > LATENCY_LIMIT_NS] = int(Cause.NOT_RECORDED)
     call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
-    return _Parts(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
+    return Pieces(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
 
 
 def _waits_of_devices(tree: Tree) -> pd.DataFrame:

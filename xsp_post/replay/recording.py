@@ -10,7 +10,7 @@ from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
@@ -123,8 +123,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     iterations = iterations[wanted].reset_index(drop=True)
     span = _part(results, capture_id, iterations)
     rows, name = _operations(results, capture_id, span)
-    edges = frame_or_empty(results, "dependencies")
-    edges = edges[edges["capture_id"] == capture_id] if len(edges) else edges
+    edges = of_captures(results, "dependencies", capture_id)
     if span is not None:
         edges, iterations = (frame[frame["start_ns"].between(*span)] for frame in (edges, iterations))
         iterations = iterations.reset_index(drop=True)
@@ -178,8 +177,7 @@ def main_executions(iterations: pd.DataFrame, of_every_kind: bool = False) -> tu
 def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[int, int] | None:
     """First and last ns of the launches that are replayed of a large capture; None: all of it. They are those of the
     median execution and of as many before and after it as `PART_OPERATIONS` hold, else those in the middle."""
-    captures = results.frame("captures", ["capture_id", *COUNTS])
-    counts = captures.loc[captures["capture_id"] == capture_id, COUNTS]
+    counts = of_captures(results, "captures", capture_id, COUNTS)[COUNTS]
     count, kernel_count = int(counts.to_numpy().sum()), int(counts["kernel_count"].sum())
     if count <= MOST_OPERATIONS:
         return None

@@ -39,7 +39,8 @@ def run(program: Program) -> np.ndarray:
     count, width = len(program), program.register_count
     if not count:
         return np.zeros(0, np.int64)
-    chunks = _chunk_count(count, width)
+    most = max(1, _STATE_BYTES // (8 * (width + 1) ** 2))
+    chunks = int(min(max(1, round((2 * count) ** 0.5)), most, count))
     length = -(-count // chunks)
     columns = _columns(program, chunks, length)
     states = _states_between(columns, chunks, width + 1)
@@ -48,11 +49,6 @@ def run(program: Program) -> np.ndarray:
         one, other = states.take(first) + first_ns, states.take(second) + second_ns
         states[target] = np.maximum(one, other, out=at[k])
     return at.T.ravel()[:count].copy()
-
-
-def _chunk_count(count: int, width: int) -> int:
-    most = max(1, _STATE_BYTES // (8 * (width + 1) ** 2))
-    return int(min(max(1, round((2 * count) ** 0.5)), most, count))
 
 
 def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ...]:

@@ -4,17 +4,16 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import categorical
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding
 from xsp_post.hardware.gpus import peaks_of_device
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import column_names
-from xsp_post.model.schemas.units import format_ns
 from xsp_post.replay.executions import recorded_clock
-from xsp_post.replay.experiment import DEVICE, KERNELS, LATENCY, TOGETHER, Answer, Experiment, run_experiment
+from xsp_post.replay.experiment import run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.recording import CLOCK_TOLERANCE_NS
 from xsp_post.replay.what_if import middle_execution, path_of_execution
 
+_OF_IDENTITY = ("measured_ns", "replayed_ns", "error_ratio", "orphan_ratio", "refusal")
 LEAST_BANDWIDTH_RATIO = 0.5  # of a kernel's time that its bytes need at the least, where memory limits it
 
 
@@ -25,14 +24,11 @@ def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
         identity = identity_of(results, int(capture_id))
         if not len(identity.graph.recording.operations):
             continue
-        of = {"execution": identity.executions.label, "execution_count": len(identity.executions.index)}
-        taken = {"measured_ns": identity.measured_ns, "replayed_ns": identity.replayed_ns}
-        known = {
-            "error_ratio": identity.error_ratio,
-            "orphan_ratio": identity.orphan_ratio,
-            "refusal": identity.refusal,
-        }
-        rows.append({"capture_id": int(capture_id)} | of | taken | known)
+        rows.append({
+            "capture_id": int(capture_id), "execution": identity.executions.label,
+            "execution_count": len(identity.executions.index),
+            **{name: vars(identity)[name] for name in _OF_IDENTITY},
+        })  # fmt: skip
         paths.append(path_rows(int(capture_id), identity))
     paths = paths or [pd.DataFrame(columns=column_names("critical_path"))]
     path = pd.concat(paths, ignore_index=True) if len(paths) > 1 else paths[0]
@@ -44,50 +40,23 @@ def experiment_frame(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
     rows, findings = [], []
     for capture_id in results.frame("captures", ["capture_id"])["capture_id"]:
         identity = identity_of(results, int(capture_id))
-        found = run_experiment(identity, _is_bandwidth(results, int(capture_id), identity))
-        answers = ((DEVICE, found.device), (LATENCY, found.latency))
-        said = [row for name, answer in answers if answer for row in _answer_rows(found, name, answer)]
-        rows += [{"capture_id": capture_id, "is_part": identity.graph.recording.is_part, **row} for row in said]
-        for code, beyond in (("gain-beyond-half", found.beyond), ("gain-beyond-share", found.beyond_share)):
-            if said and beyond:
-                example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in beyond.items())
-                findings.append(finding(code, count=len(beyond), example=example))
-        elapsed = found.device.elapsed_ns if found.device else 0
-        if elapsed and found.busy_ns > elapsed + CLOCK_TOLERANCE_NS:
-            example = f"{format_ns(elapsed)} of executions, {format_ns(found.busy_ns)} of the busiest stream"
-            findings.append(finding("elapsed-below-busy", example=example))
+        found, raised = run_experiment(identity, _is_bandwidth(results, int(capture_id), identity))
+        rows += [{"capture_id": capture_id, "is_part": identity.graph.recording.is_part, **row} for row in found]
+        findings += raised
     return pd.DataFrame(rows, columns=column_names("experiment")), findings
-
-
-def _answer_rows(found: Experiment, question: str, answer: Answer) -> list[dict[str, object]]:
-    rows = [(number, one.resources[0], "", one) for number, one in enumerate(answer.gains, 1)]
-    rows += [(-1, KERNELS, part, one) for part, one in answer.parts.items()]
-    return [
-        {
-            "question": question, "resource": resource, "part": part, "rank": rank,
-            "gain_ratio": one.gain_ratio, "low_gain_ratio": one.gain_ratio - one.margin_ratio,
-            "high_gain_ratio": one.gain_ratio + one.margin_ratio, "is_limit": resource in answer.limits and not part,
-            "is_balanced": answer.is_balanced, "elapsed_ns": answer.elapsed_ns,
-            "coverage_ratio": found.coverage_ratio, "execution": found.label,
-            "execution_count": found.execution_count,
-        }
-        for rank, resource, part, one in (*rows, (-1, TOGETHER, "", answer.together))
-    ]  # fmt: skip
 
 
 def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.ndarray | None:
     """Operations whose least bytes take `LEAST_BANDWIDTH_RATIO` of their time at the peak of their GPU; None where
     no bytes, or no peak, are known."""
-    devices = frame_or_empty(results, "devices")
-    devices = devices[devices["capture_id"] == capture_id]
+    devices = of_captures(results, "devices", capture_id)
     peaks = {
         str(row["gpu_name"]): peaks_of_device({str(k): v for k, v in row.items()}) for row in devices.to_dict("records")
     }
     bandwidth = next((peak.memory_bandwidth_bytes_per_s for peak in peaks.values() if peak is not None), None)
     if "kernel_work" not in results.tables() or len(peaks) != 1 or not bandwidth:
         return None
-    work = results.frame("kernel_work", ["capture_id", "kernel_id", "read_bytes", "written_bytes"])
-    work = work[work["capture_id"] == capture_id]
+    work = of_captures(results, "kernel_work", capture_id, ["kernel_id", "read_bytes", "written_bytes"])
     moved = (work["read_bytes"] + work["written_bytes"]).groupby(work["kernel_id"]).sum(min_count=1)
     operations = identity.graph.recording.operations
     least_ns = moved.reindex(operations.kernel).to_numpy(float) / bandwidth * 1e9

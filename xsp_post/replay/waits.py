@@ -59,15 +59,13 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     thread = launches["thread_index"].to_numpy()
     start = launches["start_ns"].to_numpy()
     launched = _Launched(trace, launch_id)
-    before = launched.last_before(process[rows], np.full(len(rows), -1), start[rows])
-    known = stream >= 0
-    before[known] = launched.last_before(process[rows][known], stream[known], start[rows][known])
+    before = launched.last_before(process[rows], stream, start[rows])
     after = launched.first_after(thread[rows], start[rows])
     return _frame(trace, {
         "kind": np.array([*CALLS, ""], object)[kinds[codes[rows]]],
         "from_id": launched.ids(before),
         "to_id": launched.ids(after),
-        "stream_id": np.where(known, stream, np.nan),
+        "stream_id": np.where(stream >= 0, stream, np.nan),
         "call_name": np.array([*names, ""], object)[codes[rows]],
         "start_ns": start[rows],
         "end_ns": launches["end_ns"].to_numpy()[rows],

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.hardware.gpus import relative_rates
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
@@ -52,14 +52,13 @@ class Situation:
 
     def __init__(self, results: Results, limit: Limit) -> None:
         self.results, self.limit = results, limit
-        shown = frame_or_empty(results, "platforms", ["capture_id", "platform"])
-        self.platforms = frozenset(shown.loc[shown["capture_id"].isin(limit.captures), "platform"].astype(str))
+        shown = of_captures(results, "platforms", limit.captures, ["platform"])
+        self.platforms = frozenset(shown["platform"].astype(str))
         self.words = words_for(self.platforms)
         self.is_torch = {PYTORCH, PYTHON} <= self.platforms
         self.is_compiled = bool(self.platforms & {COMPILED, "JAX", "TensorRT"})
-        columns = ["capture_id", "collector"]
-        captures = frame_or_empty(results, "captures", columns)
-        self.is_nsys = bool(captures.loc[captures["capture_id"].isin(limit.captures), "collector"].eq("nsys").all())
+        collectors = of_captures(results, "captures", limit.captures, ["collector"])["collector"]
+        self.is_nsys = bool(collectors.eq("nsys").all())
 
     def found(
         self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING, **others: Any
@@ -85,9 +84,8 @@ class Situation:
 
     @cached_property
     def _paths(self) -> tuple[np.ndarray, list[str], np.ndarray]:
-        columns = ["capture_id", "path_id", "parent_path_id", "name"]
-        paths = frame_or_empty(self.results, "paths", columns)
-        paths = paths[paths["capture_id"].isin(self.limit.captures[:1])].sort_values("path_id")
+        columns = ["path_id", "parent_path_id", "name"]
+        paths = of_captures(self.results, "paths", self.limit.captures[:1], columns).sort_values("path_id")
         numbers = paths["path_id"].to_numpy(np.int64)
         parent = np.searchsorted(numbers, paths["parent_path_id"].fillna(-1).to_numpy(np.int64))
         parent[paths["parent_path_id"].isna().to_numpy()] = -1
@@ -206,10 +204,9 @@ class Situation:
     @cached_property
     def every_copy(self) -> pd.DataFrame:
         """All copies, no memsets; ``is_migration``: pages of unified memory; ``is_small``: a few values."""
-        columns = ["capture_id", "iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
-        rows = frame_or_empty(self.results, "memory_operations", columns)
-        rows = rows[rows["capture_id"].isin(self.limit.captures) & rows["kind"].astype(str).eq("memcpy")]
-        rows = rows.astype({"direction": str, "memory_kind": str})
+        columns = ["iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
+        rows = of_captures(self.results, "memory_operations", self.limit.captures, columns)
+        rows = rows[rows["kind"].astype(str).eq("memcpy")].astype({"direction": str, "memory_kind": str})
         return rows.assign(
             duration_ns=rows["end_ns"] - rows["start_ns"],
             is_migration=rows["direction"].str.contains("unified", regex=False),
@@ -219,19 +216,17 @@ class Situation:
     @cached_property
     def waits(self) -> int:
         """Host calls that waited for the device between two launches of the scope."""
-        waits = frame_or_empty(self.results, "dependencies", ["capture_id", "kind", "start_ns"])
+        waits = of_captures(self.results, "dependencies", self.limit.captures, ["kind", "start_ns"])
         kernels = self.kernels
         if not len(kernels):
             return 0
         low, high = kernels["launch_start_ns"].min(), kernels["launch_start_ns"].max()
-        mine = waits["capture_id"].isin(self.limit.captures) & waits["kind"].isin(WAITS)
-        return int((mine & waits["start_ns"].between(low, high)).sum())
+        return int((waits["kind"].isin(WAITS) & waits["start_ns"].between(low, high)).sum())
 
     @cached_property
     def device(self) -> dict[str, object]:
         """The row of `devices` that did most work."""
-        rows = frame_or_empty(self.results, "devices")
-        rows = rows[rows["capture_id"].isin(self.limit.captures)].sort_values("device_ns", ascending=False)
+        rows = of_captures(self.results, "devices", self.limit.captures).sort_values("device_ns", ascending=False)
         return {str(k): v for k, v in rows.iloc[0].to_dict().items()} if len(rows) else {}
 
     @cached_property

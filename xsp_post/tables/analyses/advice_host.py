@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from xsp_post.model.results import frame_or_empty
+from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
@@ -48,9 +48,9 @@ def _loader(situation: Situation) -> list[Found]:
 
 
 def _optimiser(situation: Situation) -> list[Found]:
-    columns = ["capture_id", "name", "call_count", "kernel_count", "kernel_ns"]
-    paths = frame_or_empty(situation.results, "paths", columns)
-    paths = paths[paths["capture_id"].isin(situation.limit.captures) & paths["name"].astype(str).str.match(OPTIMISER)]
+    columns = ["name", "call_count", "kernel_count", "kernel_ns"]
+    paths = of_captures(situation.results, "paths", situation.limit.captures, columns)
+    paths = paths[paths["name"].astype(str).str.match(OPTIMISER)]
     paths = paths[paths["kernel_count"] >= LEAST_LAUNCHES * paths["call_count"]]
     count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
     if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
@@ -253,8 +253,7 @@ def _before_executions(situation: Situation) -> list[Found]:
     limit, results, rows = situation.limit, situation.results, situation.every_copy
     first = frame_or_empty(results, "iterations", ["capture_id", "start_ns"]).groupby("capture_id")["start_ns"].min()
     rows = rows[rows["end_ns"].le(rows["capture_id"].map(first).fillna(-1))]
-    windows = frame_or_empty(results, "device_windows", ["capture_id", "window_ns"])
-    recorded = int(windows.loc[windows["capture_id"].isin(limit.captures), "window_ns"].sum())
+    recorded = int(of_captures(results, "device_windows", limit.captures, ["window_ns"])["window_ns"].sum())
     spent = rows.groupby(["direction", "memory_kind"])["duration_ns"].sum()
     if limit.scope != "execution" or not spent.max() >= LEAST_BEFORE_RATIO * recorded:
         return []

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before, union_length
-from xsp_post.model.results import frame_or_empty
+from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD
@@ -98,8 +98,7 @@ def _recomputed(situation: Situation) -> list[Found]:
     paths = frame_or_empty(situation.results, "paths", ["name"])
     if not paths["name"].astype(str).str.contains(_CHECKPOINT).any():
         return []
-    nodes = frame_or_empty(situation.results, "nodes", ["capture_id", "name", "start_ns", "end_ns"])
-    nodes = nodes[nodes["capture_id"].isin(situation.limit.captures)]
+    nodes = of_captures(situation.results, "nodes", situation.limit.captures, ["name", "start_ns", "end_ns"])
     at = rows["launch_start_ns"].fillna(-1).to_numpy(np.int64)
     for sign, pattern in ((1, _CHECKPOINT), (-1, _BACKWARD)):
         mine = nodes[nodes["name"].astype(str).str.contains(pattern)]
@@ -249,9 +248,8 @@ def _orders(situation: Situation) -> list[Found]:
     spent = rows.groupby("stream")["duration_ns"].sum()
     spent = spent[spent >= LEAST_STREAM_RATIO * spent.sum()]
     rows = rows[rows["stream"].isin(spent.index)].sort_values("start_ns")
-    edges = frame_or_empty(situation.results, "dependencies", ["capture_id", "kind"])
-    mine = edges["capture_id"].isin(situation.limit.captures) & edges["kind"].eq(EVENT_ORDER)
-    count, each = int(mine.sum()), situation.execution_count
+    edges = of_captures(situation.results, "dependencies", situation.limit.captures, ["kind"])
+    count, each = int(edges["kind"].eq(EVENT_ORDER).sum()), situation.execution_count
     covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     if len(spent) < 2 or count < 2 * each or covered < (1 - LEAST_SHAPE_RATIO) * spent.sum():
         return []

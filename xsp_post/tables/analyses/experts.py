@@ -34,8 +34,10 @@ def experts(results: Results) -> pd.DataFrame:
     times = times.loc[:, ~times.columns.duplicated()]
     group = kernels.groupby(key).ngroup().to_numpy()
     is_dispatch = kernels["family"].eq(_DISPATCH).to_numpy()
+    start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     alone, others, both = (
-        _busy(kernels[rows], group[rows], len(times)) for rows in (is_dispatch, ~is_dispatch, is_dispatch | True)
+        grouped_union_length(group[rows], start[rows], end[rows], len(times))
+        for rows in (is_dispatch, ~is_dispatch, is_dispatch | True)
     )
     found = pd.DataFrame({"expert_ns": times[_EXPERTS], "routing_ns": times[_ROUTING], "dispatch_ns": times[_DISPATCH]})
     found["expert_ratio"] = found["expert_ns"] / times.sum(axis=1)
@@ -58,10 +60,3 @@ def experts(results: Results) -> pd.DataFrame:
     )
     found["tokens_per_expert"] = found["tokens"] * found["top_k"] / found["experts"]
     return shaped("experts", dict(found.rename(columns={"experts": "expert_count", "top_k": "chosen_count"})))
-
-
-def _busy(kernels: pd.DataFrame, group: np.ndarray, count: int) -> np.ndarray:
-    """Union of the kernels' intervals in each group, ns; shape (count,)."""
-    order = np.argsort(kernels["start_ns"].to_numpy(), kind="stable")
-    start, end = (kernels[name].to_numpy()[order] for name in ("start_ns", "end_ns"))
-    return grouped_union_length(group[order], start, end, count)

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.changes import DRIFT, Change, changes, drift_sizes, sizes
-from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
+from xsp_post.model.results import Results, empty_table, of_captures, typed
 from xsp_post.tables.analyses.limits import find_limit, group_times
 
 CONTRIBUTED = "history_values"
@@ -60,12 +60,12 @@ def _rows(frame: pd.DataFrame, level: str, subject: str | None, column: str) -> 
 def _causes(results: Results, model: pd.DataFrame) -> pd.DataFrame:
     """Where the time of one execution went, of a capture with one case only."""
     limit = find_limit(results)
-    windows, causes = (frame_or_empty(results, name) for name in ("device_windows", "idle_causes"))
-    iterations = frame_or_empty(results, "iterations", ["capture_id", "is_warmup"])
+    names = ("device_windows", "idle_causes", "iterations")
+    windows, causes, iterations = (of_captures(results, name, limit.captures) for name in names)
     if len(model) != 1 or limit.scope != "execution" or windows.empty:
         return pd.DataFrame(columns=["case_index", "level", "subject", "value_ns"])
-    windows, causes = (f[f["scope"].eq(limit.scope) & f["capture_id"].isin(limit.captures)] for f in (windows, causes))
-    measured = iterations["capture_id"].isin(limit.captures) & ~iterations["is_warmup"].astype(bool)
+    windows, causes = (rows[rows["scope"].eq(limit.scope)] for rows in (windows, causes))
+    measured = ~iterations["is_warmup"].astype(bool)
     times = pd.Series(group_times(windows, causes), dtype=float)
     devices = len(windows.drop_duplicates(["capture_id", "device_id"]))
     frame = pd.DataFrame({"level": CAUSE, "subject": times.index, "value_ns": times.to_numpy()})

@@ -114,10 +114,10 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     work.case = case[at]
     findings += _coverage(work, names, name[at])
     chosen = kernels.iloc[at]
-    shapes = with_shapes(results, work, _ints(chosen, "kernel_id"), unplaced)
-    findings += shapes.findings
-    if shapes.is_analytic.any():
-        texts = np.where(shapes.is_analytic, ANALYTIC, np.asarray(source, object)).tolist()
+    work, is_analytic, phase, raised = with_shapes(results, work, _ints(chosen, "kernel_id"), unplaced)
+    findings += raised
+    if is_analytic.any():
+        texts = np.where(is_analytic, ANALYTIC, np.asarray(source, object)).tolist()
         source = pd.Categorical(texts)
     frame = pd.DataFrame(
         {
@@ -146,9 +146,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
         of_layer = layers.rows_of(_ints(measured, "case"), _ints(measured, "layer_index"))
         parts = (parts[0], _ints(measured, "execution"), (measured["duration"] * measured["ratio"]).to_numpy())
     layer_total = trimmed_totals(parts[2], of_layer, parts[1], len(layers.frame), options.trim_ratio)
-    return KernelRows(
-        frame, summary, shapes.work, findings, shapes.is_analytic, shapes.phase, unplaced, total, layer_total, shared
-    )
+    return KernelRows(frame, summary, work, findings, is_analytic, phase, unplaced, total, layer_total, shared)
 
 
 def _parts(results: Results, frame: pd.DataFrame, layers: LayerRows, execution: IntArray) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.replay.recording import COUNTS
@@ -112,10 +112,10 @@ def find_limit(results: Results, captures: Sequence[int] | None = None) -> Limit
 
 
 def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
-    windows, causes = frame_or_empty(results, "device_windows"), frame_or_empty(results, "idle_causes")
-    if captures is not None:
-        windows = windows[windows["capture_id"].isin(list(captures))]
-        causes = causes[causes["capture_id"].isin(list(captures))]
+    windows, causes = (
+        frame_or_empty(results, name) if captures is None else of_captures(results, name, captures)
+        for name in ("device_windows", "idle_causes")
+    )
     scope = next((s for s in SCOPES if _worth(windows, s)), "")
     if not scope:
         return Limit(UNKNOWN, "", 0, "", 0, 0, 0, (), {}, NO_WORK)
@@ -136,8 +136,8 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
     if missing := _count_found(results, of, "kernels-missing"):
         return replace(base, reason=ROWS_MISSING, facts={"count": format_count(missing)})
-    collectors = frame_or_empty(results, "captures", ["capture_id", "collector"])
-    if len(collectors) and collectors.loc[collectors["capture_id"].isin(of), "collector"].astype(str).eq("ncu").all():
+    collectors = of_captures(results, "captures", of, ["collector"])["collector"]
+    if len(collectors) and collectors.astype(str).eq("ncu").all():
         serial = replace(base, limits=("kernels",), reason=SERIAL)
         kind = _kernels_are(serial, results)
         return replace(serial, kind=UNKNOWN if kind == KERNEL else kind)
@@ -156,8 +156,7 @@ def _answered(limit: Limit, results: Results) -> Limit:
     """The limit that the replays of its captures say."""
     rows = answers(results, limit)
     if rows.empty:
-        replays = frame_or_empty(results, "replays", ["capture_id", "refusal"])
-        said = replays.loc[replays["capture_id"].isin(limit.captures), "refusal"].astype(str)
+        said = of_captures(results, "replays", limit.captures, ["refusal"])["refusal"].astype(str)
         return replace(limit, reason=REFUSED, facts={"refusal": next(iter(said), "")})
     gains, parts, together = _gains(rows)
     limits, is_balanced = limits_of(gains, together)
@@ -177,8 +176,8 @@ def _answered(limit: Limit, results: Results) -> Limit:
 
 def answers(results: Results, limit: Limit, question: str = DEVICE) -> pd.DataFrame:
     """The rows of the table experiment on the captures of a limit."""
-    rows = frame_or_empty(results, "experiment")
-    return rows[rows["capture_id"].isin(list(limit.captures)) & rows["question"].astype(str).eq(question)]
+    rows = of_captures(results, "experiment", limit.captures)
+    return rows[rows["question"].astype(str).eq(question)]
 
 
 def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain]:
@@ -196,8 +195,7 @@ def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain
 
 def operation_count(results: Results, captures: Sequence[int]) -> int:
     """Kernels, copies, memsets and graphs in these captures."""
-    rows = frame_or_empty(results, "captures", ["capture_id", *COUNTS])
-    return int(rows.loc[rows["capture_id"].isin(list(captures)), COUNTS].to_numpy().sum())
+    return int(of_captures(results, "captures", captures, COUNTS)[COUNTS].to_numpy().sum())
 
 
 def _count_found(results: Results, captures: Sequence[int], code: str) -> int:
@@ -303,8 +301,7 @@ def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str
 def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
     """How long the executions that a limit speaks of ran before the first operation of their devices, and the largest
     cause of it; (0, None) where another execution came first."""
-    scopes = frame_or_empty(results, "device_windows", ["capture_id", "scope"])
-    mine = scopes.loc[scopes["capture_id"].isin(list(limit.captures)), "scope"].astype(str)
+    mine = of_captures(results, "device_windows", limit.captures, ["scope"])["scope"].astype(str)
     is_first = limit.scope == "warm-up" or (limit.scope == "execution" and not mine.eq("warm-up").any())
     return _beside(results, limit, LEAD_IN) if is_first else (0, None)
 
@@ -316,9 +313,8 @@ def lead_out(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
 
 
 def _beside(results: Results, limit: Limit, scope: str) -> tuple[int, CauseRow | None]:
-    windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "idle_ns"])
-    mine = windows[windows["capture_id"].isin(list(limit.captures)) & windows["scope"].eq(scope)]
-    time = int(mine["idle_ns"].sum())
+    windows = of_captures(results, "device_windows", limit.captures, ["scope", "idle_ns"])
+    time = int(windows.loc[windows["scope"].eq(scope), "idle_ns"].sum())
     rows = largest_causes(results, replace(limit, scope=scope, window_ns=time, replayed_ns=0), count=1) if time else []
     return time // max(limit.device_count, 1), rows[0] if rows else None
 
@@ -339,8 +335,8 @@ def is_of(rows: pd.DataFrame, scope: str) -> pd.Series:
 
 def in_scope(results: Results, limit: Limit) -> pd.DataFrame:
     """The causes of what a limit speaks of."""
-    causes = frame_or_empty(results, "idle_causes")
-    return causes[is_of(causes, limit.scope) & causes["capture_id"].isin(list(limit.captures))]
+    causes = of_captures(results, "idle_causes", limit.captures)
+    return causes[is_of(causes, limit.scope)]
 
 
 def _matching(paths: pd.Series, pattern: str) -> pd.Series:

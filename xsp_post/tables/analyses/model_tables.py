@@ -135,6 +135,7 @@ def a15(inputs: Inputs) -> Columns:
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
     is_timed = inputs.has_kernels[rows]
+    by_phase = inputs.latency_by_phase(inputs.kernels.frame["case_index"].to_numpy(np.int64), len(inputs.cases))
     return {
         **inputs.case_columns(rows),
         "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
@@ -153,15 +154,9 @@ def a15(inputs: Inputs) -> Columns:
         "total_flop": np.where(is_analytic, work.flop, total.flop)[rows],
         **columns,
         "mfu_ratio": np.where(is_whole, mfu, np.nan),
-        **_phase_columns(inputs, rows),
+        **{name: values[rows] for name, values in by_phase.items()},
         **coverage,
     }
-
-
-def _phase_columns(inputs: Inputs, rows: IntArray) -> dict[str, FloatArray]:
-    """Kernel latency of the cases by phase of the training step."""
-    case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
-    return {name: values[rows] for name, values in inputs.latency_by_phase(case, len(inputs.cases)).items()}
 
 
 def model_roofline(inputs: Inputs) -> Columns:

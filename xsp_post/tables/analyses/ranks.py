@@ -15,7 +15,7 @@ from xsp_post.arrays.intervals import union_length
 from xsp_post.arrays.statistics import t_quantiles
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
-from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
+from xsp_post.model.results import Results, empty_table, frame_or_empty, of_captures, typed
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import joins_ranks
@@ -34,7 +34,7 @@ _PARTS, _LEAST_STEPS = 12, 4  # parts of the recording: of some steps each, wher
 _OF_PAIRS = 0.82  # what a value tells of a spread of pairs, in relation to one by squares
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
-_PLACE = ["capture_id", "process_id", "device_id", "start_ns", "end_ns"]
+_PLACE = ["process_id", "device_id", "start_ns", "end_ns"]
 _GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
 _CALLS = ("process_id", "device_id", "name", "kind", "order_index", "start_ns", "end_ns", "duration_ns",
@@ -56,11 +56,9 @@ def rank_contribution(
     """
     rows, work = [], []
     capture_id = _deepest_capture(results) if capture_id is None else capture_id
-    calls = frame_or_empty(results, "collectives", ["capture_id", *_CALLS])
-    calls = calls[calls["capture_id"] == capture_id].drop(columns="capture_id")
+    calls = of_captures(results, "collectives", capture_id, [*_CALLS]).drop(columns="capture_id")
     calls = calls.assign(capture_name=capture_name, step_index=-1)
-    steps = frame_or_empty(results, "iterations", ["capture_id", "process_id", "start_ns"])
-    steps = steps[steps["capture_id"] == capture_id]
+    steps = of_captures(results, "iterations", capture_id, ["process_id", "start_ns"])
     for process, device, stated, kernels, copies, idle in _split(results, capture_id):
         talking = kernels[kernels["is_communication"].to_numpy(bool)]
         mine = calls[(calls["process_id"] == process) & (calls["device_id"] == device)]
@@ -82,20 +80,22 @@ def rank_contribution(
 
 def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     """(process, device, rank, kernels, copies, idle causes) of a capture."""
-    kernels = frame_or_empty(results, "kernels", [*_PLACE, "kernel_id", "name", *_GRID])
-    kernels = kernels[kernels["capture_id"] == capture_id]
+    kernels = of_captures(results, "kernels", capture_id, [*_PLACE, "kernel_id", "name", *_GRID])
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
         work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
         kernels = kernels.drop(columns=_GRID[:2]).merge(work, on="kernel_id", how="left", validate="many_to_one")
         sizes = {side: kernels[name].map("{:.2g}".format) for side, name in zip(_GRID, ("flop", "read_bytes"))}
         kernels = kernels.assign(**sizes)
-    copies = frame_or_empty(results, "memory_operations", [*_PLACE, "kind", "direction"])
-    copies = copies[(copies["capture_id"] == capture_id) & (copies["kind"].astype(object) != "graph")]
+    copies = of_captures(results, "memory_operations", capture_id, [*_PLACE, "kind", "direction"])
+    copies = copies[copies["kind"].astype(object) != "graph"]
     kernels = kernels.assign(is_communication=joins_ranks(kernels["name"])).sort_values("start_ns", kind="stable")
-    idle = frame_or_empty(results, "idle_causes", ["capture_id", "device_id", "scope", *_IDLE])
-    idle = idle[(idle["capture_id"] == capture_id) & idle["scope"].isin(["execution", "between", "outside"])]
-    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "device_id", "gpu_index", "rank"])
-    devices = devices[devices["capture_id"] == capture_id].fillna({"rank": -1}).astype({"rank": int})
+    idle = of_captures(results, "idle_causes", capture_id, ["device_id", "scope", *_IDLE])
+    idle = idle[idle["scope"].isin(["execution", "between", "outside"])]
+    devices = (
+        of_captures(results, "devices", capture_id, ["process_id", "device_id", "gpu_index", "rank"])
+        .fillna({"rank": -1})
+        .astype({"rank": int})
+    )
     known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
     keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
     for process, device in keys.itertuples(index=False):

@@ -4,8 +4,6 @@ A case that has counters keeps to them: sums of both would be of two kinds. What
 work: flop of products and each tensor once, as ``docs/work.md`` says.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
@@ -21,33 +19,27 @@ LEAST_COVERAGE = 0.9  # of kernel time; below it no sum over the model has a ver
 FORWARD, BACKWARD = PHASES.index("forward"), PHASES.index("backward")
 
 
-@dataclass(frozen=True)
-class ShapeWork:
-    """``work``: counters, or shapes where the case has none. Per kernel row ``is_analytic`` and ``phase``, a code of
-    `PHASES` (0 unknown)."""
+def with_shapes(
+    results: Results, work: Work, kernel_id: IntArray, unplaced_ns: FloatArray
+) -> tuple[Work, BoolArray, IntArray, list[Finding]]:
+    """Fill in what shapes say of the kernels ``kernel_id``, which are the rows of ``work``, where their case has no
+    counters. ``unplaced_ns``: kernel time per case beside those rows, of which nothing is known.
 
-    work: Work
-    is_analytic: BoolArray
-    phase: IntArray
-    findings: list[Finding]
-
-
-def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: FloatArray) -> ShapeWork:
-    """Fill in what shapes say of the kernels ``kernel_id``, which are the rows of ``work``. ``unplaced_ns``: kernel
-    time per case beside those rows, of which nothing is known."""
+    Also which rows are filled in, the phase of each (a code of `PHASES`, 0 unknown), and of how much the work is known.
+    """
     case_count = len(unplaced_ns)
     columns = ["kernel_id", "phase", "flop", "read_bytes", "written_bytes", "pipe"]
     known = frame_or_empty(results, "kernel_work", columns)
     none = np.zeros(len(kernel_id), bool)
     if known.empty or not len(kernel_id):
-        return ShapeWork(work, none, np.zeros(len(kernel_id), np.int64), [])
+        return work, none, np.zeros(len(kernel_id), np.int64), []
     row = lookup(known["kernel_id"].to_numpy(np.int64), np.arange(len(known)), kernel_id)
     phase = np.where(row >= 0, _phase_codes(known["phase"])[row], 0)
     flop, read, written = (_at(known[name].to_numpy(np.float64), row) for name in columns[2:5])
     counted = np.bincount(work.case, weights=work.coverage_ratio > 0, minlength=case_count) > 0
     is_analytic = ~counted[work.case] & ~np.isnan(flop) & ~np.isnan(read + written)
     if not is_analytic.any():
-        return ShapeWork(work, none, phase, [])
+        return work, none, phase, []
     code, pipes = text_codes(known["pipe"])
     pipe = np.where(row >= 0, np.array(pipes, object)[code[row]], "")
     by_pipe = {name: np.where(pipe == name, flop, 0.0) for name in {*pipe[is_analytic & (flop > 0)]} - {""}}
@@ -55,7 +47,7 @@ def with_shapes(results: Results, work: Work, kernel_id: IntArray, unplaced_ns: 
         is_analytic, by_pipe, flop=flop, dram_read_bytes=read, dram_write_bytes=written, dram_bytes=read + written,
         coverage_ratio=1.0,
     )  # fmt: skip
-    return ShapeWork(filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns))
+    return filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns)
 
 
 def _phase_codes(column: pd.Series) -> IntArray:

@@ -275,9 +275,7 @@ def busy_per_gpu(tree: Tree) -> pd.Series:
 
 
 def _unions(activities: pd.DataFrame, group: np.ndarray, count: int) -> np.ndarray:
-    start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
-    order = np.argsort(start, kind="stable")
-    return grouped_union_length(group[order], start[order], end[order], count)
+    return grouped_union_length(group, activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy(), count)
 
 
 def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:

@@ -106,11 +106,7 @@ def _busy(
     """Busy time of each layer, and the part of it outside the projections of its ranges: what overlaps them is in them
     already."""
     start, end = activities["start_ns"].to_numpy()[rows[1]], activities["end_ns"].to_numpy()[rows[1]]
-    if (start[1:] >= start[:-1]).all():
-        busy = grouped_union_length(layer[1], start, end, len(is_self))
-    else:
-        order = np.argsort(start, kind="stable")
-        busy = grouped_union_length(layer[1][order], start[order], end[order], len(is_self))
+    busy = grouped_union_length(layer[1], start, end, len(is_self))
     elsewhere = np.flatnonzero(~_is_projected(nodes, activities, rows[1]))
     if not len(elsewhere):
         return busy, np.zeros(len(busy), np.int64)
@@ -123,9 +119,7 @@ def _busy(
     projections = tuple(of[first >= 0] for of in (layer[0][ranges], first, last))
 
     def covered(*parts: tuple[np.ndarray, ...]) -> np.ndarray:
-        of, start, end = (np.concatenate(columns) for columns in zip(*parts))
-        order = np.argsort(start, kind="stable")
-        return grouped_union_length(of[order], start[order], end[order], len(busy))
+        return grouped_union_length(*(np.concatenate(columns) for columns in zip(*parts)), len(busy))
 
     return busy, covered(projections, work) - covered(projections)
 
