@@ -14,6 +14,7 @@ from xsp_post.model.results import Analysis, for_people
 from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import analyze
 from xsp_post.tables.analyses import compute_all, fleet
+from xsp_post.tables.analyses.cases import deepest
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9
 V100 = "Tesla V100-SXM2-16GB"
@@ -317,7 +318,7 @@ def test_a_store_is_its_deepest_timing_run_with_the_most_kernels():
     captures = pd.DataFrame({
         "capture_id": [0, 1, 2, 3], "level": ["M", "M/L/G", "M/L/G", "M/L/G+counters"], "kernel_count": [0, 5, 9, 99],
     })  # fmt: skip
-    assert fleet._deepest(captures)["capture_id"] == 2
+    assert deepest(Analysis({"captures": captures})) == [2, 1]
 
 
 def test_busy_time_of_several_gpus_is_the_mean_of_those_that_worked():

@@ -9,6 +9,7 @@ so. A bar that lies inside the interval is not decided, which has an exit code o
 """
 
 import math
+import operator
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _BAR = re.compile(
     r"^\s*(?P<quantity>[a-z_]+)\s*(?:\(\s*(?P<name>.*?)\s*\))?\s*(?P<op>>=|<=|>|<)\s*"
     r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*(?P<unit>%|ns|us|µs|ms|s|B|[KMG]i?B|)\s*$"
 )
+_COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
 _MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
@@ -54,6 +56,10 @@ class Bar:
     op: str
     limit: float
     is_relative: bool
+
+    def is_beyond(self, value: Any) -> Any:
+        """Whether values are beyond the limit; NaN is not."""
+        return _COMPARE[self.op](value, self.limit)
 
 
 def parse_bar(text: str) -> Bar:
@@ -129,8 +135,7 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
             code="bar-unknown",
         )
     value = rows["ratio"] if bar.is_relative else rows["difference"]
-    is_beyond = {">": value.gt, ">=": value.ge, "<": value.lt, "<=": value.le}[bar.op](bar.limit)
-    beyond = rows[is_beyond]
+    beyond = rows[bar.is_beyond(value)]
     return beyond, beyond["is_shown"] | beyond["p_value"].isna()
 
 

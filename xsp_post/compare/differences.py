@@ -76,20 +76,12 @@ def differences(
     compared = compare_summaries(summaries[0], summaries[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()
-    return pd.DataFrame(
-        {
-            "base": compared["base"],
-            "other": compared["other"],
-            "difference": compared["difference"],
-            "ratio": np.where(np.isfinite(ratio), ratio, np.nan),
-            "ci_low": compared["ci_low"],
-            "ci_high": compared["ci_high"],
-            "p_value": compared["p_value"],
-            "detectable": detectable(compared["standard_error"], compared["degrees_of_freedom"]),
-            "base_count": summaries[0]["count"].to_numpy(np.int64),
-            "other_count": summaries[1]["count"].to_numpy(np.int64),
-            "interval_over": np.where(both_repeated, CAPTURES, ITERATIONS),
-        }
+    return compared[["base", "other", "difference", "ci_low", "ci_high", "p_value"]].assign(
+        ratio=np.where(np.isfinite(ratio), ratio, np.nan),
+        detectable=detectable(compared["standard_error"], compared["degrees_of_freedom"]),
+        base_count=summaries[0]["count"].to_numpy(np.int64),
+        other_count=summaries[1]["count"].to_numpy(np.int64),
+        interval_over=np.where(both_repeated, CAPTURES, ITERATIONS),
     )
 
 

@@ -94,8 +94,7 @@ def _decided(
     interval = f"; 95 % interval {format_ratio_interval(low, high)}" if half == half and base else ""
     said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_ratio_percent(change)}"
             f"{interval}) in {shown(names[newest], 60)}")  # fmt: skip
-    beyond = {">": value > bar.limit, ">=": value >= bar.limit, "<": value < bar.limit, "<=": value <= bar.limit}
-    if beyond[bar.op]:
+    if bar.is_beyond(value):
         return ("broken" if abs(difference) > half else "unsure"), said
     smallest = float(detectable(error, freedom)) / (base if bar.is_relative else 1.0)
     return ("met" if smallest <= abs(bar.limit) or not bar.limit else "unsure"), said

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.compare.matching import BASE, OTHER, Side, deepest
+from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
+from xsp_post.tables.analyses.cases import deepest
 from xsp_post.tables.analyses.limits import BETWEEN, COPY, group_times
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"

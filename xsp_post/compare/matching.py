@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.tables.analyses.cases import Cases, find_cases
-from xsp_post.tables.reconcile import synchronous_captures
+from xsp_post.tables.reconcile import layer_times
 
 BASE, OTHER = 0, 1
 LATENCY, HOST_TIME = "latency", "host_time"
@@ -31,15 +30,6 @@ class Side:
         rows = self.cases.iterations
         wanted = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool)
         return np.where(wanted, self.pair_of_case[rows["case_index"].to_numpy(np.int64)], -1)
-
-
-def deepest(results: Results) -> list[int]:
-    """The captures of the deepest level, that with most kernels first."""
-    captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
-    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
-    depth = captures["level"].astype(object).map(depths).fillna(0)
-    ranked = captures[depth == depth.max()].sort_values("kernel_count", ascending=False, kind="stable")
-    return ranked["capture_id"].astype(int).tolist()
 
 
 def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:
@@ -132,9 +122,7 @@ def layer_samples(side: Side) -> pd.DataFrame:
     row = _iteration_rows(side, layers)
     pair = _of_row(side.iteration_pairs("layer"), row)
     layers = layers.assign(iteration_index=row, pair_index=pair)[pair >= 0].astype({"layer_path": object})
-    is_host = layers["capture_id"].isin(synchronous_captures(side.results))
-    is_host |= layers["latency_source"].astype(object) == "host"
-    value = layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")
+    is_host, value = layer_times(side.results, layers)
     frame = layers.assign(side=side.side, measure=LATENCY, value=value)
     frame = frame[[*_OF_LAYER, "side", "pair_index", "capture_id", "iteration_index", "measure", "value"]]
     # where the device runs behind the host a layer can be slow on the host alone: waiting, Python, a sleep

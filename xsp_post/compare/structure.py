@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import sentence
-from xsp_post.compare.matching import deepest
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import format_count
+from xsp_post.tables.analyses.cases import deepest
 
 Statement = tuple[str, str, bool]
 _OF_KERNEL = ["iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]

@@ -271,7 +271,7 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
     if is_kernel.sum() < 64:
         return 0, 0
     free = float(np.quantile(own[operations.call[is_kernel]], 0.05))  # of a launch that nothing holds back
-    depths, waits, blocked_rows, firsts = [], [], [], []
+    found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 4]
     for stream in range(len(recording.stream_process)):
         mine = np.flatnonzero((operations.stream == stream) & (operations.call >= 0))
         if len(mine) < 64 or recording.stream_is_host[stream]:
@@ -280,14 +280,10 @@ def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
         call = operations.call[mine]
         slow = np.flatnonzero(own[call] > max(3 * free, free + CLEARLY_NS))
         started = np.searchsorted(start, calls.end_ns[call[slow]], side="right")  # operations that had started then
-        ahead = slow - started + 1  # launched, this one included, and not started
-        waits.append(calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)])
-        depths.append(ahead)
-        blocked_rows.append(call[slow])
-        firsts.append((started == 0).astype(np.int64))
-    ahead, wait, rows, first = (
-        np.concatenate(x) if x else np.zeros(0, np.int64) for x in (depths, waits, blocked_rows, firsts)
-    )
+        wait = calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)]
+        # launched, this one included, and not started; whether nothing had
+        found.append((slow - started + 1, wait, call[slow], started == 0))
+    ahead, wait, rows, first = (np.concatenate(columns) for columns in zip(*found))
     deep = (ahead > _FEW_AHEAD) & (first == 0)
     if deep.sum() < 16:
         return 0, 0

@@ -132,25 +132,25 @@ def _layer_samples(analysis: Results, iterations: pd.DataFrame) -> pd.DataFrame:
         iterations[["capture_id", "iteration_index", "phase", "batch_size", "level", "process", "round"]],
         on=["capture_id", "iteration_index"], validate="many_to_one",
     )  # fmt: skip
-    is_host = layers["capture_id"].isin(synchronous_captures(analysis)) | (
-        layers["latency_source"].astype("object") == "host"
-    )
+    is_host, value_ns = layer_times(analysis, layers)
     texts = {name: layers[name].astype("object") for name in ("layer_path", "layer_type")}
     return layers.assign(
-        **texts, event_kind=LAYER,
-        value_ns=layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64"),
+        **texts, event_kind=LAYER, value_ns=value_ns,
         latency_source=np.where(is_host, "host", layers["latency_source"].astype("object")),
     )[_SAMPLE]  # fmt: skip
 
 
-def synchronous_captures(analysis: Results) -> list[int]:
-    """Captures in which (almost) every layer's device work ended within the layer's own range, so that the
-    host's clock saw all of it: CPU operators, or launches that block."""
+def layer_times(analysis: Results, layers: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
+    """Whether the time of each row of ``layers`` is that of the host, and the time, ns. It is in captures in which
+    (almost) every layer's device work ended within the layer's own range, so that the host's clock saw all of it: CPU
+    operators, or launches that block."""
     nodes = frame_or_empty(analysis, "nodes", ["capture_id", "level", "end_ns", "projected_end_ns"])
     with_work = nodes[(nodes["level"].astype("object") == "LAYER") & (nodes["projected_end_ns"] >= 0)]
     is_within = with_work["projected_end_ns"] <= with_work["end_ns"]
     share = is_within.groupby(with_work["capture_id"]).mean()
-    return share.index[share >= _SYNCHRONOUS_SHARE].tolist()
+    is_host = layers["capture_id"].isin(share.index[share >= _SYNCHRONOUS_SHARE])
+    is_host |= layers["latency_source"].astype("object") == "host"
+    return is_host, layers["duration_ns"].where(is_host, layers["latency_ns"]).astype("float64")
 
 
 def _cells(samples: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
@@ -169,9 +169,7 @@ def _cells(samples: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame]:
     return code, first.assign(
         sample_count=summary["count"].astype("int64"),
         capture_count=capture_count.astype(np.int64),
-        trimmed_mean=summary["trimmed_mean"],
-        standard_error=summary["standard_error"],
-        degrees_of_freedom=summary["degrees_of_freedom"],
+        **summary[["trimmed_mean", "standard_error", "degrees_of_freedom"]],
         is_by_capture=capture_count > 1,
         level_order=first["level"].map({level: order for order, level in enumerate(RUN_LEVELS)}),
     )

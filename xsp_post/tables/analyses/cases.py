@@ -13,7 +13,7 @@ import pandas as pd
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import IntArray, text_codes
 
@@ -78,6 +78,15 @@ class Cases:
         return result
 
 
+def deepest(results: Results) -> list[int]:
+    """The captures of the deepest timing run (counter runs replay kernels), that with most kernels first."""
+    captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
+    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
+    depth = captures["level"].astype(object).map(depths).fillna(0)
+    ranked = captures[depth == depth.max()].sort_values("kernel_count", ascending=False, kind="stable")
+    return ranked["capture_id"].astype(int).tolist()
+
+
 def find_cases(results: Results) -> Cases:
     """Sort the captures of a workload into cases and choose each role's captures."""
     captures = frame_or_empty(
@@ -136,22 +145,9 @@ def _all_iterations(
     bare = bare[["capture_id", "busy_ns"]].merge(ranks, on="capture_id", how="left", validate="one_to_many")
     bare = bare.fillna({"rank_code": 0, "rank_name": "", "process_id": -1})
     bare["busy_ns"] = bare["own_busy_ns"].astype(float).fillna(bare["busy_ns"].astype(float))
-    stand_in = pd.DataFrame(
-        {
-            "capture_id": bare["capture_id"].to_numpy(),
-            "rank_code": bare["rank_code"].to_numpy(np.int64),
-            "rank_name": bare["rank_name"].to_numpy(object),
-            "iteration_index": -1,
-            "phase": "",
-            "batch_size": -1,
-            "latency_ns": np.nan,
-            "busy_ns": bare["busy_ns"].to_numpy(np.float64),
-            "is_warmup": False,
-            **dict.fromkeys(_TIMES, np.nan),
-            "process_id": bare["process_id"].to_numpy(np.int64),
-            "start_ns": 0,
-        }
-    )
+    bare = bare.astype({"rank_code": "int64", "process_id": "int64", "busy_ns": "float64"})
+    unknown = {"iteration_index": -1, "phase": "", "batch_size": -1, "is_warmup": False, "start_ns": 0}
+    stand_in = bare.reindex(columns=list(recorded)).assign(**unknown)
     return stand_in if recorded.empty else pd.concat([recorded, stand_in], ignore_index=True)
 
 

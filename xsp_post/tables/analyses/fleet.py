@@ -13,10 +13,10 @@ import pandas as pd
 
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, optimal_position
 from xsp_post.base.messages import INFO
-from xsp_post.model.levels import RUN_COUNTERS, RUN_LEVELS
-from xsp_post.model.results import Results, empty_table, frame_or_empty, typed
+from xsp_post.model.results import Results, empty_table, frame_or_empty, of_captures, typed
 from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import families, normalise_kernel_name
+from xsp_post.tables.analyses.cases import deepest
 from xsp_post.tables.analyses.limits import UNKNOWN, find_limit
 from xsp_post.tables.analyses.memory_peaks import main_device
 
@@ -55,16 +55,16 @@ def summary_row(results: Results) -> dict[str, Any]:
 
 def capture_row(results: Results) -> dict[str, Any]:
     """The part of it that needs the core tables only; the rest unknown."""
-    deepest = _deepest(frame_or_empty(results, "captures"))
+    row = of_captures(results, "captures", deepest(results)[:1]).iloc[0]
     return {
         "limit": UNKNOWN,
         "layer_count": -1,
-        "system_name": str(deepest["gpu_name"] or ""),
-        **{name: str(deepest[name] or "") for name in ("collector", "level", "framework", "tool_version")},
-        **{name: int(deepest[name]) for name in _AMOUNTS},
-        "busy_ns": _busy_per_gpu(results, deepest),
+        "system_name": str(row["gpu_name"] or ""),
+        **{name: str(row[name] or "") for name in ("collector", "level", "framework", "tool_version")},
+        **{name: int(row[name]) for name in _AMOUNTS},
+        "busy_ns": _busy_per_gpu(results, row),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
-        "attributed_ratio": _attributed(frame_or_empty(results, "balance"), int(deepest["capture_id"])),
+        "attributed_ratio": _attributed(frame_or_empty(results, "balance"), int(row["capture_id"])),
     }
 
 
@@ -81,14 +81,6 @@ def workload_name(results: Results) -> str:
     """What the captures themselves call their workload, '' nothing."""
     names = [str(name) for name in frame_or_empty(results, "captures")["workload_name"].tolist() if name]
     return names[0] if names else ""
-
-
-def _deepest(captures: pd.DataFrame) -> pd.Series:
-    """The capture that stands for a store: with kernels, of the deepest timing run (counter runs replay kernels)."""
-    order = {level: depth for depth, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
-    depth = captures["level"].astype(object).map(order).fillna(0)
-    ranked = captures.assign(depth=depth).sort_values(["depth", "kernel_count"], ascending=False, kind="stable")
-    return ranked.iloc[0]
 
 
 def _busy_per_gpu(results: Results, capture: pd.Series) -> int:

@@ -42,6 +42,14 @@ def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
     return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
 
 
+def layer_index(tree: Tree, layer_node: np.ndarray) -> np.ndarray:
+    """``layers.layer_index`` of the layers that these nodes are, −1 for none (node −1)."""
+    if "layer_key" not in tree.nodes:
+        return np.full(len(layer_node), -1, np.int64)
+    key = np.append(tree.nodes["layer_key"].to_numpy(np.int64), -1)[layer_node]
+    return key + (key >= 0)
+
+
 def on_one_gpu(busy: np.ndarray, group: np.ndarray, gpu: np.ndarray) -> np.ndarray:
     """Busy times, NaN for the groups whose activities ran on several GPUs: their union is not the busy time of any GPU.
 

@@ -17,6 +17,7 @@ from xsp_post.model.tree import Tree
 from xsp_post.replay.host_state import Cause
 from xsp_post.replay.idle import Idle, IdleBlocks
 from xsp_post.replay.windows import SCOPES, device_windows, scope_of_pieces
+from xsp_post.tables.core.columns import layer_index
 from xsp_post.tree.folding import fold
 
 _Columns = dict[str, np.ndarray]
@@ -37,7 +38,7 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
     blocks: IdleBlocks | Idle = tree.idle or IdleBlocks(tree)
     sums, kept, short = _Blocks(), _Blocks(), _Blocks()
     for pieces in blocks.blocks():
-        pieces["layer_index"] = _layer_index(tree, pieces)
+        pieces["layer_index"] = layer_index(tree, pieces["layer_node_id"].to_numpy())
         sums.add(_summed(tree, pieces))
         if with_pieces:
             is_short = (pieces["end_ns"] - pieces["start_ns"]).to_numpy() < SHORT_NS * (blocks.gap_count > MANY_GAPS)
@@ -84,14 +85,6 @@ def _by_execution(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     rows = _rows(tree, pieces) | {name: pieces[name].to_numpy() for name in ("start_ns", "end_ns")}
     rows = _combined(rows | {"iteration_index": iteration, "together": together}, (*_KEYS, "together"))
     return {name: rows[name] for name in (*_OF_PIECES, *_AMOUNTS)}
-
-
-def _layer_index(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
-    node = pieces["layer_node_id"].to_numpy()
-    if "layer_key" not in tree.nodes:
-        return np.full(len(node), -1, np.int64)
-    key = np.where(node >= 0, tree.nodes["layer_key"].to_numpy()[np.maximum(node, 0)], -1)
-    return key + (key >= 0)
 
 
 def _summed(tree: Tree, pieces: pd.DataFrame) -> _Columns:

@@ -23,7 +23,7 @@ from xsp_post.model.results import empty_table
 from xsp_post.model.schemas.units import format_bytes
 from xsp_post.model.trace import MemoryKind
 from xsp_post.model.tree import NodeKind, Tree
-from xsp_post.tables.core.columns import Threads
+from xsp_post.tables.core.columns import Threads, layer_index
 from xsp_post.tables.core.phases import BACKWARD, FORWARD, NONE, OTHER, node_phases
 from xsp_post.tree.layering import forward_of_backward
 
@@ -248,7 +248,7 @@ class _Memory:
             "memory_id": memory_id, "start_ns": start, "change_bytes": self._size_told(), "total_bytes": self.total,
             "reserved_bytes": events["reserved_bytes"].to_numpy(),
             "end_ns": np.where(ended >= 0, start[np.maximum(ended, 0)], -1),
-            "node_id": node, "layer_index": of_origin(_layer_index(self.tree, self.layer)),
+            "node_id": node, "layer_index": of_origin(layer_index(self.tree, self.layer)),
             "iteration_index": np.where(node >= 0, iteration[np.maximum(node, 0)], -1),
         }  # fmt: skip
         columns["memory_kind"] = pd.Categorical(columns["memory_kind"])
@@ -342,27 +342,17 @@ def _owners(tree: Tree, events: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return node, layer
 
 
-def _layer_key(tree: Tree, layer: np.ndarray) -> np.ndarray:
-    keys = tree.nodes["layer_key"].to_numpy() if "layer_key" in tree.nodes else np.full(len(tree.nodes), -1)
-    return np.where(layer >= 0, keys[np.maximum(layer, 0)], -1)
-
-
-def _layer_index(tree: Tree, layer: np.ndarray) -> np.ndarray:
-    key = _layer_key(tree, layer)
-    return key + (key >= 0)
-
-
 class _OwnerNames:
     """A number for each owner: layers first, then ranges that are in none, then no range."""
 
     def __init__(self, tree: Tree, node: np.ndarray, layer: np.ndarray) -> None:
         self._tree = tree
         self._layers = len(tree.layer_keys)
-        key = _layer_key(tree, layer)
+        index = layer_index(tree, layer)
         outer = _outermost(tree)[np.maximum(node, 0)]
         folded = tree.nodes["folded_id"].to_numpy()[outer]
         self._none = self._layers + len(tree.names.folded_names)
-        self.number = np.where(key >= 0, key, np.where(node >= 0, self._layers + folded, self._none))
+        self.number = np.where(index > 0, index - 1, np.where(node >= 0, self._layers + folded, self._none))
         self.count = self._none + 1
 
     def columns(self, number: np.ndarray) -> dict[str, np.ndarray]:
