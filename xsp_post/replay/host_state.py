@@ -129,20 +129,13 @@ class _Source(Stretch):
         return self.nesting.innermost(at.thread, at.start, at.end)
 
 
-@dataclass
-class _Calls:
-    """API calls, and what each says of a wait; the last entry of each stands for no call."""
-
-    source: _Source
-    name: np.ndarray  # text id, −1 none
-    cause: np.ndarray  # `Cause`
-    yields: np.ndarray  # to the loss of the processor, which explains it better
-
-
 class _Watched:
     """What was recorded of the watched threads in the time that will be asked about."""
 
-    calls: _Calls
+    calls: _Source
+    call_names: np.ndarray  # of each call the text id, −1 none; as below, the last entry stands for no call
+    call_causes: np.ndarray  # `Cause`
+    call_yields: np.ndarray  # whether it yields to the loss of the processor, which explains a wait better
     ranges: _Source
     overhead: _Source
     os_calls: _Source
@@ -205,13 +198,14 @@ class HostState:
         order = in_order(low)
         self._regions = union(low[order], keys.of(self._number[thread], end)[order])
         seen = self._watched = _Watched()
-        seen.calls, seen.ranges = self._calls(), self._ranges()
+        self._take_calls()
+        seen.ranges = self._ranges()
         seen.overhead, seen.python = (
             self._chosen(frame) for frame in (self.tree.trace.profiler_overhead, self.tree.trace.python_frames)
         )
         seen.inside = [(cause, self._chosen(frame)) for cause, frame in self._telling]
         self._take_rest(thread, start, end)
-        sources = (seen.calls.source, seen.ranges, seen.overhead, seen.os_calls, seen.descheduled,
+        sources = (seen.calls, seen.ranges, seen.overhead, seen.os_calls, seen.descheduled,
                    *(one for _, one in seen.inside))  # fmt: skip
         edges = [keys.of(one.thread, times) for one in sources for times in (one.start, one.end)]
         seen.edges = distinct(np.concatenate(edges))
@@ -256,7 +250,7 @@ class HostState:
             rows.append(low + self._near(start[some], end[some], ""))
         return np.concatenate(rows)
 
-    def _calls(self) -> _Calls:
+    def _take_calls(self) -> None:
         """A call inside another that says nothing of itself counts as the outer one."""
         launches = self.tree.trace.launches
         source = self._chosen(launches.iloc[:0] if self._is_cpu_only() else launches, of="calls")
@@ -270,7 +264,8 @@ class HostState:
             inner = inner[(parent[counts[inner]] >= 0) & (kind[counts[inner]] == int(CallClass.OTHER))]
         kind, name = np.append(kind, np.int8(CallClass.OTHER))[counts], name[counts]
         yields = (kind == int(CallClass.OTHER)) | (kind == int(CallClass.LAUNCH))
-        return _Calls(source, name, _OF_CALL[kind], yields)
+        seen = self._watched
+        seen.calls, seen.call_names, seen.call_causes, seen.call_yields = source, name, _OF_CALL[kind], yields
 
     def _ranges(self) -> _Source:
         nodes = self.tree.nodes
@@ -323,11 +318,11 @@ class HostState:
         """Cause, call, node, detail and is_bare of pieces in which none changes (`Pieces`)."""
         seen = self._watched
         node = seen.ranges.row[seen.ranges.innermost(at)]
-        of_call = seen.calls.source.innermost(at)
-        cause, call = seen.calls.cause[of_call], seen.calls.name[of_call]
+        of_call = seen.calls.innermost(at)
+        cause, call = seen.call_causes[of_call], seen.call_names[of_call]
         is_bare, detail = (node < 0) & (call < 0), np.full(len(node), -1, np.int32)
         if len(seen.os_calls.start) or len(seen.descheduled.start):
-            self._ask_system(at, cause, call, seen.calls.yields[of_call], detail)
+            self._ask_system(at, cause, call, seen.call_yields[of_call], detail)
             self._ask_others(at, cause, detail)
         self._paint_overhead(at, cause, call)
         bare = np.flatnonzero(is_bare)

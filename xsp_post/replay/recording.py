@@ -132,7 +132,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     process_of = {one: number for number, one in enumerate(processes)}
     rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
     calls, call_of_row = _calls(rows, waits, process_of)
-    stream, listed = _streams(rows)
+    stream, streams = _streams(rows)
     place = _place(stream, rows, call_of_row, calls)
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     taken = {name: rows[name].to_numpy()[order] for name in
@@ -152,8 +152,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     }
     orders = np.concatenate([_orders(rows[key], edges[edges["kind"] == kind], number) for kind, key in keys.items()])
     return Recording(
-        calls, operations, np.array([one[0] for one in listed], np.int64),
-        np.array([one[1] < 0 for one in listed], bool), np.array([one[2] for one in listed], np.int64), orders,
+        calls, operations, streams[:, 0], streams[:, 1] < 0, streams[:, 2], orders,
         [int(one) for one in processes], iterations, span is not None, capture_id in shared_captures(results),
     )  # fmt: skip
 
@@ -249,11 +248,11 @@ def _numbered(names: list[pd.Series]) -> pd.Categorical:
     return pd.Categorical.from_codes(codes, pd.Index(texts, dtype=object))
 
 
-def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
-    """The stream of each operation, 0…, and (process, device, stream number) of each stream."""
+def _streams(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """The stream of each operation, 0…, and process, device and stream number of each stream."""
     some = rows[["process", "device_id", "stream_id"]].to_numpy()
     code, first = dense(*some.T)
-    return code, [tuple(one) for one in some[first].tolist()]
+    return code, some[first]
 
 
 def _orders(rows: pd.DataFrame, edges: pd.DataFrame, number: np.ndarray) -> np.ndarray:

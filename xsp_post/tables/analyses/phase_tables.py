@@ -17,74 +17,47 @@ def training_phases(inputs: Inputs) -> pd.DataFrame:
 
     The forward work of a layer without sizes of operators is what its mark says; no other phase has such a stand-in.
     """
-    frame, layers = inputs.kernels.frame, inputs.layers.frame
-    case = frame["case_index"].to_numpy(np.int64)
-    phase = inputs.kernels.phase
-    layer_case = layers["case_index"].to_numpy(np.int64)
-    of_case, cases = _groups(case, phase, phase > 0)
-    of_layer, rows = _groups(inputs.layer_of_kernel, phase, (phase > 0) & (inputs.layer_of_kernel >= 0))
-    total_case, covered_case = aggregate(inputs.kernels.work, of_case, len(cases), cases // len(PHASES))
-    owner = rows // len(PHASES)
-    total, covered = aggregate(inputs.kernels.work, of_layer, len(rows), layer_case[owner])
-    covered = _with_marks(inputs, covered, total, owner, rows % len(PHASES))
-    parts = [
-        _columns(inputs, total_case, covered_case, np.full(len(cases), -1), cases % len(PHASES), of_case),
-        _columns(inputs, total, covered, owner, rows % len(PHASES), of_layer),
-    ]
-    joined = {name: _joined([part[name] for part in parts]) for name in parts[0]}
-    table = shaped("training_phases", joined)
-    return table.sort_values(["case_index", "layer_index"], kind="stable", ignore_index=True)
-
-
-def _groups(owner: IntArray, phase: IntArray, chosen: np.ndarray) -> tuple[IntArray, IntArray]:
-    """Dense number of (owner, phase) per kernel row (−1 not chosen), and owner × phases + phase of each number."""
-    key = owner * len(PHASES) + phase
-    keys = np.unique(key[chosen])
-    group = np.where(chosen, np.searchsorted(keys, np.where(chosen, key, 0)), -1) if len(keys) else key * 0 - 1
-    return group.astype(np.int64), keys.astype(np.int64)
-
-
-def _with_marks(inputs: Inputs, covered: Work, total: Work, owner: IntArray, phase: IntArray) -> Work:
-    """Forward rows without any known work get what the layer's own mark says of it."""
-    layers = inputs.layers.frame
-    flop, least = (layers[name].to_numpy()[owner] for name in ("analytic_flop", "analytic_bytes"))
-    use = (phase == FORWARD) & (covered.coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
-
-    return covered.where(
-        use, {}, latency_ns=total.latency_ns, flop=flop, dram_read_bytes=np.nan, dram_write_bytes=np.nan,
-        dram_bytes=least, coverage_ratio=1.0,
-    )  # fmt: skip
-
-
-def _columns(
-    inputs: Inputs, total: Work, covered: Work, layer: IntArray, phase: IntArray, group: IntArray
-) -> dict[str, object]:
-    columns = intensity_columns(covered, inputs.peaks, inputs.options)
+    layers, count = inputs.layers.frame, len(inputs.cases)
+    case, of_kernel = inputs.kernels.frame["case_index"].to_numpy(np.int64), inputs.kernels.phase
+    # a kernel counts for its case, and for its layer
+    rows = [np.flatnonzero(of_kernel > 0), np.flatnonzero((of_kernel > 0) & (inputs.layer_of_kernel >= 0))]
+    owner = np.concatenate([case[rows[0]], count + inputs.layer_of_kernel[rows[1]]])
+    every = np.concatenate(rows)
+    keys, group = np.unique(owner * len(PHASES) + of_kernel[every], return_inverse=True)
+    owner, phase = keys // len(PHASES), keys % len(PHASES)
+    layer = np.where(owner < count, -1, owner - count)
+    case = np.where(layer < 0, owner, np.append(layers["case_index"].to_numpy(np.int64), -1)[layer])
+    total, covered = aggregate(inputs.kernels.work.take(every), group, len(keys), case)
+    covered = _with_marks(inputs, covered, total, layer, phase)
     texts = {}
     for name in ("layer_name", "layer_type"):
-        codes, known = text_codes(inputs.layers.frame[name])
-        code = np.where(layer >= 0, codes[layer], -1) if len(codes) else np.full(len(layer), -1)
-        texts[name] = texts_of(code, known)
-    index = inputs.layers.frame["layer_index"].to_numpy(np.int64)
-    step = np.bincount(covered.case, minlength=len(inputs.cases)) * 0.0 + inputs.by_case[0].latency_ns
-    is_analytic = inputs.analytic_cases[covered.case] | (total.coverage_ratio < covered.coverage_ratio)
-    return {
-        **inputs.case_columns(covered.case),
-        "layer_index": np.where(layer >= 0, index[layer], -1) if len(index) else layer,
+        codes, known = text_codes(layers[name])
+        texts[name] = texts_of(np.append(codes, -1)[layer], known)
+    columns = intensity_columns(covered, inputs.peaks, inputs.options)
+    is_analytic = inputs.analytic_cases[case] | (total.coverage_ratio < covered.coverage_ratio)
+    table = shaped("training_phases", {
+        **inputs.case_columns(case),
+        "layer_index": np.append(layers["layer_index"].to_numpy(np.int64), -1)[layer],
         **texts,
         "training_phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
         "kernel_latency_ns": total.latency_ns,
-        "kernel_latency_ratio": divide(total.latency_ns, step[covered.case]),
-        "kernel_count": np.bincount(group[group >= 0], minlength=len(phase)),
+        "kernel_latency_ratio": divide(total.latency_ns, inputs.by_case[0].latency_ns[case]),
+        "kernel_count": np.bincount(group, minlength=len(keys)),
         "total_flop": covered.flop,
         "least_bytes": covered.dram_bytes,
         **columns,
         "mfu_ratio": utilisation(covered, columns["pipe"], covered.latency_ns, inputs.peaks),
         **coverage_columns(covered.coverage_ratio, is_analytic),
-    }
+    })  # fmt: skip
+    return table.sort_values(["case_index", "layer_index"], kind="stable", ignore_index=True)
 
 
-def _joined(values: list[object]) -> object:
-    if isinstance(values[0], pd.Categorical):
-        return pd.Categorical(np.concatenate([np.asarray(one, object) for one in values]))
-    return np.concatenate([np.asarray(one) for one in values])
+def _with_marks(inputs: Inputs, covered: Work, total: Work, layer: IntArray, phase: IntArray) -> Work:
+    """Forward rows of layers without any known work get what the layer's own mark says of it."""
+    marks = (inputs.layers.frame[name].to_numpy() for name in ("analytic_flop", "analytic_bytes"))
+    flop, least = (np.append(values, np.nan)[layer] for values in marks)
+    use = (phase == FORWARD) & (covered.coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
+    return covered.where(
+        use, {}, latency_ns=total.latency_ns, flop=flop, dram_read_bytes=np.nan, dram_write_bytes=np.nan,
+        dram_bytes=least, coverage_ratio=1.0,
+    )  # fmt: skip

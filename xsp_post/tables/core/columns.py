@@ -46,7 +46,8 @@ def layer_index(tree: Tree, layer_node: np.ndarray) -> np.ndarray:
     """``layers.layer_index`` of the layers that these nodes are, −1 for none (node −1)."""
     if "layer_key" not in tree.nodes:
         return np.full(len(layer_node), -1, np.int64)
-    key = np.append(tree.nodes["layer_key"].to_numpy(np.int64), -1)[layer_node]
+    keys = tree.nodes["layer_key"].to_numpy()
+    key = np.append(keys, keys.dtype.type(-1))[layer_node]
     return key + (key >= 0)
 
 
