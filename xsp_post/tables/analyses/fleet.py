@@ -13,10 +13,11 @@ import pandas as pd
 
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, optimal_position
 from xsp_post.base.messages import INFO
-from xsp_post.model.results import Results, empty_table, frame_or_empty, of_captures, typed
+from xsp_post.model.results import Results, frame_or_empty, of_captures, typed
 from xsp_post.model.schemas import TABLES
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.tables.analyses.cases import deepest
+from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import UNKNOWN, find_limit
 from xsp_post.tables.analyses.memory_peaks import main_device
 
@@ -187,7 +188,7 @@ def fleet_tables(
     ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
     first. A framework is recognised by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
     """
-    parts = {name: _together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}
+    parts = {name: together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}
     cases = with_optimal_batch(parts["fleet_cases"])
     models = model_table(cases)
     return {
@@ -268,7 +269,7 @@ def scalability_table(cases: pd.DataFrame) -> pd.DataFrame:
         if len(best) > 1:
             base = float(best["throughput_inputs_per_s"].iloc[0])
             parts.append(best.assign(speedup_ratio=best["throughput_inputs_per_s"] / base))
-    return _together("fleet_scalability", parts)
+    return together("fleet_scalability", parts)
 
 
 def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFrame:
@@ -277,7 +278,7 @@ def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFr
     keys = ["workload_name", "system_name", "phase"]
     several = models[(models.groupby(keys)["kind"].transform("nunique") > 1) & (models["kind"] != "")]
     if several.empty:
-        return _together("fleet_frameworks", [])
+        return together("fleet_frameworks", [])
     base_kind = (base_framework.split() or [_most_common(several["kind"])])[0]
     base = several[several["kind"] == base_kind].drop_duplicates(keys)[
         [*keys, "framework", "online_latency_ns", "max_throughput_inputs_per_s"]
@@ -302,7 +303,7 @@ def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = 
     ordered = ordered.loc[ordered.index.sort_values()]
     several = ordered[(ordered.groupby(keys)["system_name"].transform("nunique") > 1) & (ordered["system_name"] != "")]
     if several.empty:
-        return _together("fleet_systems", [])
+        return together("fleet_systems", [])
     base_name = base_system or _most_common(several["system_name"])
     base = several[several["system_name"] == base_name][[*keys, "throughput_inputs_per_s", "kernel_latency_ns"]]
     joined = several.drop(columns="unique_kernel_count").merge(
@@ -347,11 +348,6 @@ def kernel_set_table(kernels: pd.DataFrame) -> pd.DataFrame:
 def _most_common(values: pd.Series) -> str:
     counts = values.value_counts(sort=False)
     return str(counts.index[int(np.argmax(counts.to_numpy()))])
-
-
-def _together(name: str, parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
-    filled = [typed(name, part) for part in parts if len(part)]
-    return pd.concat(filled, ignore_index=True) if filled else empty_table(name)
 
 
 def fleet_rows(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:

@@ -1,10 +1,13 @@
 """Small helpers on frames and arrays that every analysis uses."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+
+from xsp_post.model.results import empty_table, typed
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -67,3 +70,9 @@ def divide(numerator: npt.ArrayLike, denominator: npt.ArrayLike) -> FloatArray:
     top, bottom = np.asarray(numerator, np.float64), np.asarray(denominator, np.float64)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(bottom == 0, np.nan, top / bottom)
+
+
+def together(name: str, parts: Iterable[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several frames as one table of this name."""
+    filled = [typed(name, part) for part in parts if len(part)]
+    return pd.concat(filled, ignore_index=True) if filled else empty_table(name)

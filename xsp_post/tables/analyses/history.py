@@ -12,7 +12,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.changes import DRIFT, Change, changes, drift_sizes, sizes
-from xsp_post.model.results import Results, empty_table, of_captures, typed
+from xsp_post.model.results import Results, of_captures, typed
+from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times
 
 CONTRIBUTED = "history_values"
@@ -97,7 +98,7 @@ def history_values(contributions: Sequence[pd.DataFrame]) -> pd.DataFrame:
             position = known[number][2] + 1 if number < len(known) else 0
             known[number : number + 1] = [(who[:-1], words, position)]
             parts.append(rows.assign(workload_index=number, position_index=position))
-    return typed(CONTRIBUTED, pd.concat(parts, ignore_index=True)) if parts else empty_table(CONTRIBUTED)
+    return together(CONTRIBUTED, parts)
 
 
 def _structure(rows: pd.DataFrame) -> set[str]:
@@ -124,9 +125,7 @@ def floors(values: np.ndarray) -> np.ndarray:
 
 
 def history_table(values: pd.DataFrame) -> pd.DataFrame:
-    parts = [_changes_of(rows) for _, rows in values.groupby("workload_index", sort=True)]
-    filled = [part for part in parts if len(part)]
-    return typed("history", pd.concat(filled, ignore_index=True)) if filled else empty_table("history")
+    return together("history", (_changes_of(rows) for _, rows in values.groupby("workload_index", sort=True)))
 
 
 def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:

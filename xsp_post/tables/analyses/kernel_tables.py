@@ -125,7 +125,4 @@ def _case_and_layer(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
 def _of_layer(inputs: Inputs, rows: IntArray, column: str) -> pd.Categorical:
     """A text of the layer of each kernel row; '' for kernels of no layer."""
     codes, texts = text_codes(inputs.layers.frame[column])
-    layer = inputs.layer_of_kernel[rows]
-    if not len(codes):
-        return texts_of(np.full(len(rows), -1, np.int64), pd.Index([], dtype="object"))
-    return texts_of(np.where(layer < 0, -1, codes[np.clip(layer, 0, None)]), texts)
+    return texts_of(np.append(codes, -1)[inputs.layer_of_kernel[rows]], texts)

@@ -157,10 +157,8 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
     flop, dram = work.flop, work.dram_bytes
     seconds = work.latency_ns * 1e-9
     compute_s, pipe = _compute_seconds(work, peaks, options.roof)
-    bandwidth = _per_case(
-        work.case, {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
-    )
-    compute_s, memory_s = _at_measured_clock(work, peaks, compute_s, dram / bandwidth)
+    bandwidth = {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
+    compute_s, memory_s = _at_measured_clock(work, peaks, compute_s, _per_case(work.case, bandwidth))
     needed_s = np.maximum(compute_s, memory_s)
     reached = divide(needed_s, seconds)
     is_known = ~(np.isnan(compute_s) | np.isnan(memory_s) | np.isnan(flop))
@@ -187,16 +185,16 @@ def intensity_columns(work: Work, peaks: Mapping[int, Peaks | None], options: Op
 
 
 def _at_measured_clock(
-    work: Work, peaks: Mapping[int, Peaks | None], compute_s: FloatArray, memory_s: FloatArray
+    work: Work, peaks: Mapping[int, Peaks | None], compute_s: FloatArray, bandwidth: FloatArray
 ) -> tuple[FloatArray, FloatArray]:
-    """Least times at the clocks that the counter tool held the GPU at, where the latency is from its run, too."""
+    """Least times of arithmetic and of traffic, at the clocks that the counter tool held the GPU at where the latency
+    is from its run, too."""
+    memory_s = work.dram_bytes / bandwidth
     if not work.conditions.keys() & set(MEASURED_PEAKS):
         return compute_s, memory_s
-    nothing = np.full(len(work.case), np.nan)
-    fp32 = work.conditions.get("peak_fp32_flop_per_s", nothing) / _peak_per_row(work.case, peaks, "fp32")
-    known = {case: found.memory_bandwidth_bytes_per_s if found else None for case, found in peaks.items()}
-    memory = work.conditions.get("peak_dram_bytes_per_s", nothing) / _per_case(work.case, known)
-    slower = [np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0) for ratio in (fp32, memory)]
+    peak = (_peak_per_row(work.case, peaks, "fp32"), bandwidth)
+    ratios = (work.conditions.get(name, np.nan) / usual for name, usual in zip(MEASURED_PEAKS, peak))
+    slower = [np.where(np.isfinite(ratio) & (ratio > 0), ratio, 1.0) for ratio in ratios]
     return compute_s / slower[0], memory_s / slower[1]
 
 
