@@ -5,6 +5,7 @@ captures are windows on a longer run, and the work in a window is measured by it
 that both have were launched, weighted by their time in the base. The times of the other are divided by that ratio.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -208,17 +209,23 @@ def _sums(windows: pd.DataFrame, names: pd.DataFrame, side: int) -> dict[str, fl
 
 def _totals(sums: list[dict[str, float]], divisors: list[float]) -> pd.DataFrame:
     """quantity, unit, base and other as recorded, base and other per unit of work, difference, ratio."""
-    rows = []
-    for quantity in sums[BASE]:
-        base, other = (sums[side][quantity] for side in (BASE, OTHER))
-        per = [value / divisor for value, divisor in zip((base, other), divisors)]
-        rows.append({
-            "quantity": quantity, "unit": "1" if quantity == "kernel_count" else "ns", "base_value": base,
-            "other_value": other, "base_per_unit": per[BASE], "other_per_unit": per[OTHER],
-            "difference_value": per[OTHER] - per[BASE],
-            "difference_ratio": per[OTHER] / per[BASE] - 1 if per[BASE] else np.nan,
-        })  # fmt: skip
+    rows = [
+        total_row(quantity, "1" if quantity == "kernel_count" else "ns", [one[quantity] for one in sums], divisors)
+        for quantity in sums[BASE]
+    ]
     return pd.DataFrame(rows)
+
+
+def total_row(
+    quantity: str, unit: str, values: list[float], divisors: Sequence[float] = (1.0, 1.0)
+) -> dict[str, object]:
+    """A row of ``compare_totals``; ``divisors``: units of work of each side."""
+    base, other = (value / divisor for value, divisor in zip(values, divisors))
+    return {
+        "quantity": quantity, "unit": unit, "base_value": values[BASE], "other_value": values[OTHER],
+        "base_per_unit": base, "other_per_unit": other, "difference_value": other - base,
+        "difference_ratio": other / base - 1 if base else np.nan,
+    }  # fmt: skip
 
 
 def _ordered(names: pd.DataFrame) -> pd.DataFrame:

@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.compare.impact import total_row
 from xsp_post.compare.statements import said, signed_ratio
 from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results
@@ -28,15 +29,8 @@ def memory_totals(base: Results, other: Results) -> pd.DataFrame:
     for quantity, column in _QUANTITIES.items():
         values = [float(device[column]) for device in (base_device, other_device)]
         if all(value > 0 for value in values):
-            rows.append(_row(quantity, *values))
+            rows.append(total_row(quantity, "B", values))
     return pd.DataFrame(rows)
-
-
-def _row(quantity: str, base: float, other: float) -> dict[str, object]:
-    return {
-        "quantity": quantity, "unit": "B", "base_value": base, "other_value": other, "base_per_unit": base,
-        "other_per_unit": other, "difference_value": other - base, "difference_ratio": other / base - 1,
-    }  # fmt: skip
 
 
 def memory_statements(totals: pd.DataFrame) -> list[Statement]:

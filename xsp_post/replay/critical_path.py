@@ -25,7 +25,6 @@ from xsp_post.replay.graph import (
     Steps,
     make_steps,
 )
-from xsp_post.replay.recording import Operations
 from xsp_post.replay.simulate import NEVER, Program
 
 HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
@@ -161,32 +160,31 @@ def _frame(
     operations = graph.recording.operations
     kind, index = steps.kind[chain], steps.index[chain]
     done = np.clip(at[chain], begin_ns, end_ns)
-    done = np.minimum.accumulate(done[::-1])[::-1] if count else done
-    came = np.append(begin_ns, done[:-1]) if count else done
+    done = np.minimum.accumulate(done[::-1])[::-1]
+    came = np.append(begin_ns, done)[:-1]
     is_operation = kind == OPERATION
     operation = np.where(is_operation, index, -1)
     call = np.where(np.isin(kind, (CALL, RETURN)), index, -1)
     room = kind == ROOM
     call[room] = operations.call[index[room]]
     # where the second part begins: the operation itself, the call itself
-    began = np.where(is_operation, clock.start_ns[np.maximum(operation, 0)] if len(operations) else done, done)
+    began = np.where(is_operation, np.append(clock.start_ns, 0)[operation], done)
     is_call = kind == CALL
-    if len(clock.call_start_ns):
-        began = np.where(is_call, clock.call_start_ns[np.maximum(call, 0)], began)
+    began = np.where(is_call, np.append(clock.call_start_ns, 0)[call], began)
     began = np.clip(began, came, done)
     before = _BEFORE[kind]
     before[1:][is_operation[1:] & _IS_HOST[kind[:-1]]] = _NUMBER[LATENCY]
     own = np.full(count, _NUMBER[LAUNCH], np.int8)
-    first_operation = _first_operation(operations, len(clock.call_start_ns))
     calls = graph.recording.calls
     of_call = np.where(calls.allocates, _NUMBER[HOST], _NUMBER[LAUNCH])
     of_call = np.where((calls.wait >= 0) & ~calls.allocates, _NUMBER[SYNCHRONISATION], of_call)
     own[is_call] = of_call[call[is_call]]
     ran = operation[is_operation]
     own[is_operation] = np.where(operations.are("communication")[ran], _NUMBER[COMMUNICATION], operations.kind[ran])
-    about = np.where(is_operation, operation, first_operation[np.maximum(call, 0)] if len(first_operation) else -1)
-    about = np.where((call < 0) & ~is_operation, -1, about)
-    layer = np.where(about >= 0, operations.layer[np.maximum(about, 0)], -1) if len(operations) else about
+    first = np.full(len(calls) + 1, -1, np.int64)  # operation of each call; the last stands for no call
+    launched = np.flatnonzero(operations.call >= 0)[::-1]
+    first[operations.call[launched]] = launched
+    layer = np.append(operations.layer, -1)[np.where(is_operation, operation, first[call])]
     low, high = _in_turn(came, began), _in_turn(began, done)
     kept = np.flatnonzero(high > low)
     step = kept // 2
@@ -207,11 +205,3 @@ def _frame(
 def _in_turn(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """One of the first, one of the second, the next of the first …"""
     return np.stack([first, second], axis=1).ravel()
-
-
-def _first_operation(operations: Operations, call_count: int) -> np.ndarray:
-    """The first operation that each call launched, −1 none."""
-    first = np.full(call_count, -1, np.int64)
-    launched = np.flatnonzero(operations.call >= 0)[::-1]
-    first[operations.call[launched]] = launched
-    return first

@@ -162,12 +162,10 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     recording = graph.recording
     calls, operations = recording.calls, recording.operations
     n_calls, n_operations = len(calls), len(operations)
-    first_stream = 1 + (int(calls.thread.max()) + 1 if n_calls else 0)
+    first_stream = 2 + int(calls.thread.max(initial=-1))
     stream = first_stream + amounts.stream
-    stream_count = int(amounts.stream.max()) + 1 if n_operations else 0
-    thread_of_operation = (
-        graph.thread_register[np.maximum(operations.call, 0)] if n_calls else np.zeros(n_operations, np.int64)
-    )
+    stream_count = int(amounts.stream.max(initial=-1)) + 1
+    thread_of_operation = np.append(graph.thread_register, ZERO)[operations.call]
     parts: list[tuple[np.ndarray, ...]] = []
 
     def add(*columns: Any) -> None:
@@ -193,14 +191,14 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     add(_enqueued(operations.place, has_call)[meeting], 4 * meeting + 1, ARRIVAL, np.arange(len(meeting)),
         stream[meeting], stream[meeting], 0, ZERO, NEVER)  # fmt: skip
     add(_enqueued(operations.place, has_call), 4 * index + 2, OPERATION, index, stream, stream,
-        amounts.gap_ns + amounts.duration_ns, np.where(has_call, thread_of_operation, ZERO), launched)  # fmt: skip
+        amounts.gap_ns + amounts.duration_ns, thread_of_operation, launched)  # fmt: skip
     blocking = np.flatnonzero(amounts.is_blocking)
     at = operations.call[blocking]
     add(at * 4 + 3, blocking, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, stream[blocking],
         amounts.after_ns[at])  # fmt: skip
     is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
     # of the stream as recorded, whatever else a change put on a stream of its own
-    waited_stream = first_stream + operations.stream[graph.learnt.waited[waiting]] if n_operations else waiting
+    waited_stream = first_stream + operations.stream[graph.learnt.waited[waiting]]
     for one in range(stream_count):
         process = recording.stream_process[one % len(recording.stream_process)]  # a change may have doubled them
         mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]

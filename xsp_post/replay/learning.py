@@ -52,10 +52,8 @@ def learn(recording: Recording) -> Learnt:
     previous_end = ended_before(recording)
     free = _free(previous_end, operations, recording.orders)
     has_call = operations.call >= 0
-    call = np.maximum(operations.call, 0)
-    call_start = calls.start_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
-    call_end = calls.end_ns[call] if len(calls) else np.zeros(len(operations), np.int64)
-    is_host = recording.stream_is_host[operations.stream] if len(operations) else np.zeros(0, bool)
+    call_start, call_end = (np.append(times, 0)[operations.call] for times in (calls.start_ns, calls.end_ns))
+    is_host = recording.stream_is_host[operations.stream]
     is_copy = operations.kind == ActivityKind.MEMCPY
     # a copy from pageable memory goes on while its call lasts, and may end a little after it
     during = (call_end - operations.start_ns) * 2 > operations.duration_ns

@@ -153,9 +153,7 @@ class Inputs:
         case = self.kernels.frame["case_index"].to_numpy(np.int64)
         case_has_phases = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
         latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
-        if not case_has_phases.any():
-            return {f"{name}_kernel_ns": np.full(count, np.nan) for name in PHASES[1:4]}
-        known = (group >= 0) & case_has_phases[case] if len(case) else np.zeros(0, bool)
+        known = (group >= 0) & case_has_phases[case]
         has_phases = np.bincount(group[known], minlength=count) > 0
         for code, name in enumerate(PHASES):
             if name in ("forward", "backward", "optimizer"):

@@ -12,8 +12,8 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import WARNING
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL, Level
-from xsp_post.model.results import empty_table
-from xsp_post.model.schemas import TABLES, column_names
+from xsp_post.model.results import empty_table, typed
+from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Provenance
@@ -221,9 +221,6 @@ def launch_groups_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     return found[column_names("launch_groups")[1:]].astype(np.int64)
 
 
-_UNKNOWN: dict[str, int | float | str] = {"int64": -1, "float64": np.nan, "str": ""}
-
-
 _LEAST_OVERLAP = 0.01  # of a device's time within streams, to be worth a word: below that it may be the clocks'
 
 
@@ -245,11 +242,7 @@ def devices_frame(tree: Tree) -> tuple[pd.DataFrame, list[Finding]]:
         "rank": ranks.reindex(process).fillna(-1).to_numpy(np.int64),
         **amounts,
     }
-    columns = {c.name: known.get(c.name, _UNKNOWN[c.dtype]) for c in TABLES["devices"].columns[1:]}
-    frame = pd.DataFrame(columns, index=pd.RangeIndex(len(places)))
-    for column in TABLES["devices"].columns[1:]:
-        if column.dtype == "int64":
-            frame[column.name] = frame[column.name].fillna(-1).to_numpy(np.int64)
+    frame = typed("devices", pd.DataFrame(known, index=pd.RangeIndex(len(places)))).drop(columns="capture_id")
     return frame, found
 
 
