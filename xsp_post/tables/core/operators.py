@@ -5,7 +5,6 @@ is shared among its kernels by their durations.
 """
 
 import json
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -28,24 +27,18 @@ from xsp_post.work.steps import Step, read_steps
 _SUFFIX = ", "  # emit_nvtx: `aten::mm, seq = 5, op_id = 9, sizes = [[8, 3], [3, 4]]`
 
 
-@dataclass(frozen=True)
-class Calls:
-    """The operator calls that launched kernels.
+_AMOUNTS = ("flop", "least_bytes", "read_bytes", "written_bytes", "element_operations")
+_TEXTS = ("operator", "sizes", "element_types", "family", "note", "pipe")
 
-    of_kernel   row of ``frame`` per kernel, −1 where no operator is known
-    frame       one row per call (and replay, where a graph repeats it): kind (row of ``kinds``, −1 without a
-                formula), node_id, kernel_ns, kernel_count
-    kinds       one row per different (operator, inputs, step, assumed type): operator, text, amounts (None unknown),
-                pipe
+
+def operator_calls(tree: Tree, kernels: pd.DataFrame) -> tuple[np.ndarray, pd.DataFrame, pd.DataFrame]:
+    """The operator calls that launched kernels (activities of the tree, in its order), and their work:
+
+    row of the next frame per kernel, −1 where no operator is known;
+    one row per call (and replay, where a graph repeats it): kind (row of the next frame, −1 without a formula),
+    node_id, kernel_ns, kernel_count;
+    one row per different (operator, inputs, step, assumed type): `_TEXTS`, is_known, `_AMOUNTS` (NaN unknown).
     """
-
-    of_kernel: np.ndarray
-    frame: pd.DataFrame
-    kinds: pd.DataFrame
-
-
-def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
-    """Owners of the kernels (activities of the tree, in its order) and their work, each different call read once."""
     name, text, names, texts = _records(tree)
     is_operator = (tree.nodes["kind"].to_numpy() == int(NodeKind.OPERATOR)) | (text >= 0)
     is_operator |= tree.names.node_text("role") == "operator"
@@ -80,7 +73,7 @@ def operator_calls(tree: Tree, kernels: pd.DataFrame) -> Calls:
         name_of_call, text_of_call, [*names, OPERATOR], texts, steps, step_of_call, kernel_names, has_formula
     )
     frame["kind"] = _without_double_wrappers(frame, kind, kinds, parent)
-    return Calls(call, frame, kinds)
+    return call, frame, kinds
 
 
 def _records(tree: Tree) -> tuple[np.ndarray, np.ndarray, list[str], list[str]]:
@@ -196,8 +189,12 @@ def _kinds(
         if found is not None and found.flop > 0:
             operand = found.operand or kernel_kind
             pipe = str(pipe_texts[columns[4][at]]) if operand == "fp32" else pipe_of(operand, "")
-        rows.append((operator, said, found, pipe))
-    return pd.DataFrame(rows, columns=["operator", "text", "amounts", "pipe"]), code
+        about = ("", "") if found is None else (found.family, found.note)
+        rows.append(
+            (operator, *_describe(said), *about, pipe, found is not None, *(getattr(found, a, None) for a in _AMOUNTS))
+        )
+    kinds = pd.DataFrame(rows, columns=[*_TEXTS, "is_known", *_AMOUNTS])
+    return kinds.astype({"is_known": bool, **dict.fromkeys(_AMOUNTS, float)}), code
 
 
 def _common_type(texts: list[str], used: np.ndarray) -> str:
@@ -217,8 +214,7 @@ def _without_double_wrappers(
 ) -> np.ndarray:
     """``kind`` with −1 for wrappers whose work is counted by the operators that they passed it on to."""
     wrapper = np.array([is_wrapper(one) for one in kinds["operator"]], bool)
-    flop = np.array([0.0 if one is None else one.flop for one in kinds["amounts"]])
-    known = np.array([one is not None for one in kinds["amounts"]], bool)
+    flop, known = kinds["flop"].fillna(0.0).to_numpy(), kinds["is_known"].to_numpy()
     node = frame["node_id"].to_numpy()
     if not len(node) or not wrapper.any():
         return kind
@@ -240,9 +236,9 @@ def operator_frames(tree: Tree) -> dict[str, pd.DataFrame]:
         return empty
     phase = kernel_phases(tree, kernels)
     if says_sizes(tree):
-        calls = operator_calls(tree, kernels)
-        if calls.kinds["amounts"].notna().any():
-            return _frames(calls, kernels, phase)
+        call, calls, kinds = operator_calls(tree, kernels)
+        if kinds["is_known"].any():
+            return _frames(call, calls, kinds, kernels, phase)
     if not phase.any():
         return empty
     # their operators say nothing: what is known is the phase they ran in
@@ -259,75 +255,45 @@ def says_sizes(tree: Tree) -> bool:
     return any(str(one).startswith("[[") for one in tree.names.parsed.encoded("shape_text")[1])
 
 
-def _frames(calls: Calls, kernels: pd.DataFrame, phase: np.ndarray) -> dict[str, pd.DataFrame]:
-    call, kinds = calls.of_kernel, calls.kinds
-    kind_of_call = calls.frame["kind"].to_numpy()
-    kind = np.where(call >= 0, kind_of_call[call], -1) if len(kind_of_call) else np.full(len(call), -1)
-    row, first = pd.factorize(kind * len(PHASES) + phase)
-    first = np.asarray(first)
-    row_kind, row_phase = first // len(PHASES), first % len(PHASES)
-    order = np.lexsort((row_phase, row_kind))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    row, row_kind, row_phase = rank[row], row_kind[order], row_phase[order]
-    duration = (kernels["end_ns"] - kernels["start_ns"]).to_numpy()
-    names = ("flop", "least_bytes", "read_bytes", "written_bytes", "element_operations")
-    of_kind = {name: _of_kinds(kinds, name) for name in names}
-    known = row_kind >= 0
-    at = np.where(known, row_kind, len(kinds))
-    texts = {name: np.append(kinds[name].to_numpy(object), "") for name in ("operator", "pipe")}
-    described = [_describe(one) for one in kinds["text"]] + [("", "")]
-    extra = [("", "") if one is None else (one.family, one.note) for one in kinds["amounts"]] + [("", "")]
+def _frames(
+    call: np.ndarray, calls: pd.DataFrame, kinds: pd.DataFrame, kernels: pd.DataFrame, phase: np.ndarray
+) -> dict[str, pd.DataFrame]:
+    """A row for each kind of call and phase; and every kernel once: what is not known of its operator is NaN."""
+    kinds = kinds.reindex([*range(len(kinds)), -1]).fillna(dict.fromkeys(_TEXTS, ""))  # the last is none
+    kind = np.append(calls["kind"].to_numpy(), -1)[call]
+    keys, row = np.unique(kind * len(PHASES) + phase, return_inverse=True)
+    of, of_phase = kinds.iloc[keys // len(PHASES)], keys % len(PHASES)
+    duration, phases = (kernels["end_ns"] - kernels["start_ns"]).to_numpy(), pd.Index(PHASES)
     pairs = pd.DataFrame({"row": row, "call": call})
     used = pairs[pairs["call"] >= 0].drop_duplicates()
     operators = pd.DataFrame({
-        "operator_index": np.arange(len(row_kind)),
-        "operator": pd.Categorical(texts["operator"][at]),
-        "phase": pd.Categorical.from_codes(row_phase, pd.Index(PHASES)),
-        "family": pd.Categorical([extra[one][0] for one in at]),
-        "sizes": [described[one][0] for one in at],
-        "element_types": [described[one][1] for one in at],
-        "call_count": np.bincount(used["row"], minlength=len(row_kind)),
-        "kernel_count": np.bincount(row, minlength=len(row_kind)),
-        "kernel_ns": np.bincount(row, weights=duration, minlength=len(row_kind)).astype(np.int64),
-        "call_flop": of_kind["flop"][at],
-        "least_bytes": of_kind["least_bytes"][at],
-        "element_operations": of_kind["element_operations"][at],
-        "pipe": pd.Categorical(texts["pipe"][at]),
-        "note": pd.Categorical([extra[one][1] for one in at]),
+        "operator_index": np.arange(len(keys)),
+        "operator": pd.Categorical(of["operator"]),
+        "phase": pd.Categorical.from_codes(of_phase, phases),
+        "family": pd.Categorical(of["family"]),
+        "sizes": of["sizes"].to_numpy(object),
+        "element_types": of["element_types"].to_numpy(object),
+        "call_count": np.bincount(used["row"], minlength=len(keys)),
+        "kernel_count": np.bincount(row, minlength=len(keys)),
+        "kernel_ns": np.bincount(row, weights=duration, minlength=len(keys)).astype(np.int64),
+        "call_flop": of["flop"].to_numpy(),
+        "least_bytes": of["least_bytes"].to_numpy(),
+        "element_operations": of["element_operations"].to_numpy(),
+        "pipe": pd.Categorical(of["pipe"]),
+        "note": pd.Categorical(of["note"]),
     })  # fmt: skip
-    work = _kernel_work(calls, row, row_kind, row_phase, duration, of_kind, texts)
-    return {"operators": operators, "kernel_work": work}
-
-
-def _kernel_work(
-    calls: Calls, row: np.ndarray, row_kind: np.ndarray, row_phase: np.ndarray, duration: np.ndarray,
-    of_kind: dict[str, np.ndarray], texts: dict[str, np.ndarray],
-) -> pd.DataFrame:  # fmt: skip
-    """Every kernel once; what is not known of its operator is NaN."""
-    call = calls.of_kernel
-    kind = row_kind[row]
-    at = np.where(kind >= 0, kind, len(calls.kinds))
-    whole = np.append(calls.frame["kernel_ns"].to_numpy(float), np.nan)[call]
-    count = np.append(calls.frame["kernel_count"].to_numpy(float), np.nan)[call]
+    whole, count = (np.append(calls[name].to_numpy(float), np.nan)[call] for name in ("kernel_ns", "kernel_count"))
     with np.errstate(invalid="ignore", divide="ignore"):
         share = np.where(whole > 0, duration / whole, 1 / count)
-    pipes, categories = pd.factorize(texts["pipe"])
-    return pd.DataFrame({
+    pipes, categories = pd.factorize(kinds["pipe"])
+    work = pd.DataFrame({
         "kernel_id": np.arange(len(row)),
         "operator_index": row,
-        "phase": pd.Categorical.from_codes(row_phase[row], pd.Index(PHASES)),
-        "flop": of_kind["flop"][at] * share,
-        "read_bytes": of_kind["read_bytes"][at] * share,
-        "written_bytes": of_kind["written_bytes"][at] * share,
-        "pipe": pd.Categorical.from_codes(pipes[at], pd.Index(categories)),
+        "phase": pd.Categorical.from_codes(of_phase[row], phases),
+        **{name: kinds[name].to_numpy()[kind] * share for name in ("flop", "read_bytes", "written_bytes")},
+        "pipe": pd.Categorical.from_codes(pipes[kind], pd.Index(categories)),
     })  # fmt: skip
-
-
-def _of_kinds(kinds: pd.DataFrame, name: str) -> np.ndarray:
-    """A quantity per kind; NaN unknown, and one NaN more for no kind at all."""
-    values = [np.nan if one is None or getattr(one, name) is None else getattr(one, name) for one in kinds["amounts"]]
-    return np.array([*values, np.nan], float)
+    return {"operators": operators, "kernel_work": work}
 
 
 def _describe(text: str) -> tuple[str, str]:
