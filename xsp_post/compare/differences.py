@@ -50,16 +50,11 @@ def differences(
     difference, ratio, ci_low, ci_high, p_value, detectable, base_count, other_count, interval_over. A side without
     values gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
     """
-    summaries, repeated = [], []
-    for side in (0, 1):
-        mine = sides == side
-        group, value, capture = groups[mine], values[mine], captures[mine]
-        repeats = _repeats(group, capture, count)
-        summaries.append(summarise_repeats(value, group, capture, count))
-        repeated.append(repeats > 1)
-    both_repeated = repeated[0] & repeated[1]
-    for side, summary in enumerate(summaries):
-        mine = sides == side
+    summaries, of_sides = [], (sides == 0, sides == 1)
+    repeats = [_repeats(groups[mine], captures[mine], count) for mine in of_sides]
+    single = (repeats[0] < 2) | (repeats[1] < 2)
+    for mine in of_sides:
+        summary = summarise_repeats(values[mine], groups[mine], captures[mine], count)
         floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
         summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
         pooled = summarise_groups(values[mine], groups[mine], count)
@@ -70,9 +65,9 @@ def differences(
         with np.errstate(divide="ignore", invalid="ignore"):
             kept = pooled["degrees_of_freedom"].to_numpy()
             freedom = (own + assumed) ** 2 / (own**2 / kept + assumed**2 / STAND_IN_FREEDOM)
-        single = ~both_repeated
         summary.loc[single, "standard_error"] = stand_in[single]
         summary.loc[single, "degrees_of_freedom"] = freedom[single]
+        summaries.append(summary)
     compared = compare_summaries(summaries[0], summaries[1])
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()
@@ -81,7 +76,7 @@ def differences(
         detectable=detectable(compared["standard_error"], compared["degrees_of_freedom"]),
         base_count=summaries[0]["count"].to_numpy(np.int64),
         other_count=summaries[1]["count"].to_numpy(np.int64),
-        interval_over=np.where(both_repeated, CAPTURES, ITERATIONS),
+        interval_over=np.where(single, ITERATIONS, CAPTURES),
     )
 
 
