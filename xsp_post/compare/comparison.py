@@ -264,23 +264,13 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     keys = [*_LAYER, "name"]
     chosen = renamed.merge(pairs[keys], on=keys, validate="many_to_one")
     tested = _tested(chosen, keys, spread).merge(pairs[[*keys, "name_new"]], on=keys, validate="one_to_one")
-    about = table.set_index(keys)
-    new_counts = (
-        about["other_kernels"]
-        .reindex(pd.MultiIndex.from_frame(tested[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})))
-        .to_numpy()
-    )
-    old = about.loc[pd.MultiIndex.from_frame(tested[keys])]
-    tested = tested.assign(
-        base_kernels=old["base_kernels"].to_numpy(), other_kernels=new_counts, first=old["first"].to_numpy(),
-        layer_index=old["layer_index"].to_numpy(), is_steady=old["is_steady"].to_numpy(),
-        other_name=tested["name_new"],
-    )  # fmt: skip
-    used = pd.concat([pairs[keys], pairs[[*_LAYER, "name_new"]].rename(columns={"name_new": "name"})])
+    tested = tested.rename(columns={"name_new": "other_name"})
+    counts = table[[*keys, "other_kernels"]].rename(columns={"name": "other_name"})
+    tested = tested.merge(table[[*keys, "base_kernels", "first", "layer_index", "is_steady"]], on=keys)
+    tested = tested.merge(counts, on=[*_LAYER, "other_name"], validate="one_to_one")
+    used = pd.concat([tested[keys], tested[[*_LAYER, "other_name"]].set_axis(keys, axis=1)])
     rest = table.merge(used.assign(is_used=True), on=keys, how="left", validate="one_to_one")
-    return pd.concat(
-        [rest[rest["is_used"].isna()].drop(columns="is_used"), tested.drop(columns="name_new")], ignore_index=True
-    )
+    return pd.concat([rest[rest["is_used"].isna()].drop(columns="is_used"), tested], ignore_index=True)
 
 
 def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: float = RESOLUTION_NS) -> pd.DataFrame:
