@@ -6,6 +6,7 @@ the next deeper one stands in, and `cases` says so. A single ingested capture se
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -146,7 +147,7 @@ def _all_iterations(
     bare = bare.fillna({"rank_code": 0, "rank_name": "", "process_id": -1})
     bare["busy_ns"] = bare["own_busy_ns"].astype(float).fillna(bare["busy_ns"].astype(float))
     bare = bare.astype({"rank_code": "int64", "process_id": "int64", "busy_ns": "float64"})
-    unknown = {"iteration_index": -1, "phase": "", "batch_size": -1, "is_warmup": False, "start_ns": 0}
+    unknown: dict[str, Any] = {"iteration_index": -1, "phase": "", "batch_size": -1, "is_warmup": False, "start_ns": 0}
     stand_in = bare.reindex(columns=list(recorded)).assign(**unknown)
     return stand_in if recorded.empty else pd.concat([recorded, stand_in], ignore_index=True)
 

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
+from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.model.results import empty_table, typed
 from xsp_post.model.schemas.units import NS_PER_MS
@@ -109,7 +110,10 @@ def _is_largest_of_three(values: FloatArray) -> np.ndarray:
 def roofs(inputs: Inputs) -> pd.DataFrame:
     """Every known peak of every GPU of the workload, with the ideal intensity it implies (Table VII)."""
     names = inputs.cases.frame["gpu_name"].astype(str)
-    known = {names.iloc[index]: peaks for index, peaks in reversed(inputs.peaks.items()) if peaks is not None}
+    known: dict[str, Peaks] = {}
+    for index, peaks in inputs.peaks.items():
+        if peaks is not None:
+            known.setdefault(names.iloc[index], peaks)
     rows = [
         {
             "gpu_name": name, "pipe": pipe, "peak_flop_per_s": peaks.flop_per_s[pipe],
@@ -117,7 +121,7 @@ def roofs(inputs: Inputs) -> pd.DataFrame:
             "ideal_intensity_flop_per_byte": peaks.ideal_intensity(pipe), "origin": peaks.origin,
             "source": peaks.source,
         }
-        for name, peaks in reversed(known.items())
+        for name, peaks in known.items()
         for pipe in PIPES
         if pipe in peaks.flop_per_s
     ]  # fmt: skip

@@ -51,7 +51,7 @@ def picked(frame: pd.DataFrame, rows: IntArray) -> pd.DataFrame:
 
 def occurrence(group: IntArray) -> IntArray:
     """How many earlier rows have the same group number: 0 for the first. Shape (n,)."""
-    return pd.Series(group).groupby(group, sort=False).cumcount().to_numpy(np.int64)
+    return pd.Series(group).groupby(group, sort=False).cumcount().to_numpy().astype(np.int64)
 
 
 def group_sum(group: IntArray, values: FloatArray, count: int) -> FloatArray:

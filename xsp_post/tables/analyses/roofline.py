@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -85,7 +86,9 @@ class Work:
             pipe: np.where(chosen, by_pipe.get(pipe, none), self.flop_by_pipe.get(pipe, none))
             for pipe in sorted({*self.flop_by_pipe, *by_pipe})
         }
-        changed = {name: np.where(chosen, values, getattr(self, name)) for name, values in others.items()}
+        changed: dict[str, Any] = {
+            name: np.where(chosen, values, getattr(self, name)) for name, values in others.items()
+        }
         return replace(self, flop_by_pipe=split, **changed)
 
     def times(self, ratio: FloatArray) -> Work:

@@ -119,7 +119,8 @@ def _busy(
     projections = tuple(of[first >= 0] for of in (layer[0][ranges], first, last))
 
     def covered(*parts: tuple[np.ndarray, ...]) -> np.ndarray:
-        return grouped_union_length(*(np.concatenate(columns) for columns in zip(*parts)), len(busy))
+        of, start, end = (np.concatenate(columns) for columns in zip(*parts))
+        return grouped_union_length(of, start, end, len(busy))
 
     return busy, covered(projections, work) - covered(projections)
 
