@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 import recorded
 from builders import ExportBuilder
@@ -18,12 +19,15 @@ from xsp_post.replay.experiment import (
     COPIES,
     HOST,
     KERNELS,
+    LATENCY,
     LAUNCHES,
     RANKS,
     SYNCHRONISATION,
+    TOGETHER,
     _Trial,
     run_experiment,
 )
+from xsp_post.replay.experiment import DEVICE as DEVICE_TIME
 from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import advise
@@ -39,9 +43,24 @@ BALANCED = [op for _ in range(40) for op in (Op("host", 40_000), Op("kernel", 43
 
 def experiment(step, tmp_path):
     run_steps(step, 8, tmp_path / "report.sqlite")
-    found = run_experiment(identity_of(analyze([tmp_path / "report.sqlite"], Options(model_range="^step")), 0))
-    assert not found.refusal
-    return found.latency
+    return answer(identity_of(analyze([tmp_path / "report.sqlite"], Options(model_range="^step")), 0))
+
+
+def answer(identity, question=LATENCY):
+    """The rows of a question; there are some."""
+    rows = pd.DataFrame(run_experiment(identity)[0])
+    rows = rows[rows["question"] == question]
+    assert len(rows) and (rows["rank"] > 0).sum() == rows["resource"].nunique() - 1
+    return rows
+
+
+def limits(rows):
+    return set(rows.loc[rows["is_limit"], "resource"])
+
+
+def gains_of(rows):
+    """By resource, largest first; what all save together last."""
+    return rows[rows["part"] == ""].set_index("resource")["gain_ratio"]
 
 
 @pytest.mark.parametrize(
@@ -50,40 +69,42 @@ def experiment(step, tmp_path):
 )
 def test_the_resource_that_limits_is_named(step, limit, what, tmp_path):
     found = experiment(step, tmp_path)
-    assert found.limits == (limit,) and not found.is_balanced
-    assert found.together.gain_ratio == pytest.approx(0.5, abs=0.02)
+    assert limits(found) == {limit} and not found["is_balanced"].any()
+    assert gains_of(found)[TOGETHER] == pytest.approx(0.5, abs=0.02)
     if what:  # the same program with that resource halved, really run
         before, _ = run_steps(step, 8, tmp_path / "before.sqlite")
         after, _ = run_steps(scaled(step, what, 0.5), 8, tmp_path / "after.sqlite")
-        assert found.gains[0].gain_ratio == pytest.approx(1 - after / before, abs=0.03)
+        assert gains_of(found).iloc[0] == pytest.approx(1 - after / before, abs=0.03)
 
 
 def test_resources_that_hide_one_another_limit_together(tmp_path):
     found = experiment(BALANCED, tmp_path)
-    assert found.is_balanced
-    assert set(found.limits) == {KERNELS, HOST}
-    assert max(one.gain_ratio for one in found.gains) < found.together.gain_ratio / 2
+    assert found["is_balanced"].all()
+    assert limits(found) == {KERNELS, HOST}
+    *each, together = gains_of(found)
+    assert max(each) < together / 2
 
 
 def test_no_gain_is_more_than_half_and_none_is_named_below_its_error(tmp_path):
     found = experiment([op for _ in range(30) for op in (Op("host", 9_000), KERNEL)] + [Op("sync")], tmp_path)
-    assert all(one.gain_ratio <= 0.5 + 1e-9 for one in (*found.gains, found.together))
-    assert found.limits == (KERNELS,)
-    assert not next(one for one in found.gains if one.resources == (COMMUNICATION,)).is_shown
+    assert (gains_of(found) <= 0.5 + 1e-9).all()
+    assert limits(found) == {KERNELS}
+    assert found.set_index("resource")["low_gain_ratio"][COMMUNICATION] <= 0
 
 
 def test_of_a_large_recording_the_median_execution_and_those_beside_it_are_replayed(tmp_path, monkeypatch):
     run_steps([op for _ in range(20) for op in (Op("host", 40_000), SHORT)] + [Op("sync")], 30, tmp_path / "r.sqlite")
-    whole = run_experiment(identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0))
+    identity = identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0)
+    whole = [answer(identity, question) for question in (DEVICE_TIME, LATENCY)]
     monkeypatch.setattr(recording, "MOST_OPERATIONS", 300)
     monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
     results = analyze([tmp_path / "r.sqlite"], Options(model_range="^step"))
     identity = identity_of(results, 0)
-    part = run_experiment(identity)
-    assert (len(identity.graph.recording.operations), part.execution_count) == (100, 5)
-    assert part.device.limits == whole.device.limits == (HOST,)
-    assert part.device.gains[0].gain_ratio == pytest.approx(whole.device.gains[0].gain_ratio, abs=0.01)
-    assert part.latency.elapsed_ns == pytest.approx(whole.latency.elapsed_ns * 5 / 30, rel=0.02)
+    part = [answer(identity, question) for question in (DEVICE_TIME, LATENCY)]
+    assert (len(identity.graph.recording.operations), part[0]["execution_count"].iloc[0]) == (100, 5)
+    assert limits(part[0]) == limits(whole[0]) == {HOST}
+    assert gains_of(part[0]).iloc[0] == pytest.approx(gains_of(whole[0]).iloc[0], abs=0.01)
+    assert part[1]["elapsed_ns"].iloc[0] == pytest.approx(whole[1]["elapsed_ns"].iloc[0] * 5 / 30, rel=0.02)
     assert results.frame("experiment")["is_part"].all()
 
 
@@ -93,7 +114,7 @@ def test_without_executions_the_middle_of_a_large_recording_is_replayed(tmp_path
     monkeypatch.setattr(recording, "PART_OPERATIONS", 100)
     identity = identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0)
     assert len(identity.graph.recording.operations) == pytest.approx(100, abs=2)
-    assert run_experiment(identity).device.limits == (HOST,)
+    assert limits(answer(identity, DEVICE_TIME)) == {HOST}
 
 
 @pytest.mark.parametrize(
@@ -112,9 +133,9 @@ def test_copies_count_as_kernels_do(tmp_path, monkeypatch, work, is_one):
 def test_parts_of_the_kernels_save_what_they_take(tmp_path):
     step = [Op("kernel", 60_000, "ampere_sgemm_128x64_tn"), Op("kernel", 20_000, "softmax_warp_forward")] * 10
     found = experiment([*step, Op("sync")], tmp_path)
-    gains = {name: one.gain_ratio for name, one in found.parts.items()}
+    gains = found[found["part"] != ""].set_index("part")["gain_ratio"].to_dict()
     assert gains == pytest.approx({"gemm": 0.375, "CUDA cores": 0.375, "softmax": 0.125}, abs=0.02)
-    assert experiment(HOST_CODE, tmp_path).parts == {}
+    assert (experiment(HOST_CODE, tmp_path)["part"] == "").all()
 
 
 def test_a_rank_that_waits_saves_where_it_waits_less(tmp_path):
@@ -122,7 +143,7 @@ def test_a_rank_that_waits_saves_where_it_waits_less(tmp_path):
               Act("sync", mode="device")] for ns in (200_000, 800_000)]  # fmt: skip
     program = Program(1, (), World(spread=0.0), tuple((tuple(one),) for one in ranks))
     results = analyze([Machine(program).run().write(tmp_path / "r.sqlite")], Options(model_range="^step"))
-    gains = {one.resources[0]: one.gain_ratio for one in run_experiment(identity_of(results, 0)).latency.gains}
+    gains = gains_of(answer(identity_of(results, 0)))
     assert gains[RANKS] == pytest.approx(0.17, abs=0.03)  # one of two waits two thirds of the time: half of it goes
     assert gains[COMMUNICATION] < 0.05 < gains[KERNELS]
 
@@ -134,10 +155,10 @@ def test_half_of_the_waits_is_half_of_what_a_program_without_them_saves(tmp_path
     every, once = [*[*layer, read] * 40, ends], [*[*layer, replace(read, mode="async")] * 40, ends]
     machines = [Machine(Program(1, (), World(spread=0.0), ((tuple(acts),),))).run() for acts in (every, once)]
     results = analyze([machines[0].write(tmp_path / "r.sqlite")], Options(model_range="^step"))
-    found = run_experiment(identity_of(results, 0)).device
-    gain = next(one.gain_ratio for one in found.gains if one.resources == (SYNCHRONISATION,))
+    found = answer(identity_of(results, 0), DEVICE_TIME)
+    gain = gains_of(found)[SYNCHRONISATION]
     saved = 1 - machines[1].period_ns() / machines[0].period_ns()
-    assert SYNCHRONISATION in found.limits and gain == pytest.approx(saved / 2, abs=0.03)
+    assert SYNCHRONISATION in limits(found) and gain == pytest.approx(saved / 2, abs=0.03)
     said = advise(results, find_limit(results))
     assert said[0].code == "item-in-step" and "cuda-graphs" not in [one.code for one in said]
 
@@ -172,7 +193,7 @@ def test_half_of_the_copies_is_what_the_change_of_that_name_halves(tmp_path):
     step = [one for _ in range(30) for one in (Act("copy", 1_500, "in", mode="pageable"), Act("kernel", 3_000, "gemm"))]
     program = Program(1, (), World(spread=0.0), ((tuple([*step, Act("sync", mode="device")]),),))
     results = analyze([Machine(program).run().write(tmp_path / "r.sqlite")], Options(model_range="^step"))
-    gains = {one.resources[0]: one.gain_ratio for one in run_experiment(identity_of(results, 0)).latency.gains}
+    gains = gains_of(answer(identity_of(results, 0)))
     said = what_if(results, ["copy=0.5x"])
     assert gains[COPIES] > 0.1 and -said.latency.change_ratio == pytest.approx(gains[COPIES], abs=0.02)
 
@@ -191,5 +212,4 @@ OWNERS = {
 
 @pytest.mark.parametrize("name", OWNERS)
 def test_the_limit_is_the_one_that_the_owner_names(name, captures):
-    found = run_experiment(identity_of(recorded.analyzed(captures / name), 0))
-    assert found.device.limits == (OWNERS[name],)
+    assert limits(answer(identity_of(recorded.analyzed(captures / name), 0), DEVICE_TIME)) == {OWNERS[name]}
