@@ -220,20 +220,14 @@ def _levels(
     return level_rules.assign_levels(ranges, options)
 
 
-def _work_inside(
-    trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Device time launched in each span, and whether a kernel was; a gradient counts for its forward range."""
+def _work_inside(trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: np.ndarray) -> np.ndarray:
+    """Device time launched in each span; a gradient counts for its forward range."""
     rows = np.flatnonzero(owner >= 0)
     span = owner[rows]
     span = np.where(forward[span] >= 0, forward[span], span)
     activities = trace.activities
     duration = (activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy())[rows]
-    kind = activities["kind"].to_numpy()[rows]
-    works = (kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)
-    own = rollup.sums_per_node(span, np.maximum(duration, 0), len(parent))
-    kernels = np.bincount(span[works], minlength=len(parent)) > 0
-    return rollup.add_up(own, parent), rollup.holds(kernels, parent)
+    return rollup.add_up(rollup.sums_per_node(span, np.maximum(duration, 0), len(parent)), parent)
 
 
 # What a reader found that says more than `no-kernels`, and would contradict it.

@@ -20,22 +20,6 @@ def layer_names(tree):
     return tree.names.folded_names[nodes["folded_id"].to_numpy()[rows]].tolist()
 
 
-def test_ranges_that_only_move_data_lose_against_those_that_hold_the_kernels(tmp_path):
-    builder = ExportBuilder()
-    for step in range(2):
-        at = 10_000 * step
-        builder.range(f"step {step}", at, at + 9_000)
-        for k in range(4):
-            begin = at + 2_000 * k
-            builder.range(f"prefetch_h2d_layer_{k}", begin, begin + 400)
-            builder.memcpy(4096, launch=(begin + 10, begin + 20), run=(begin + 30, begin + 300))
-            builder.range(f"layer_{k}_forward", begin + 500, begin + 1_500)
-            builder.kernel("gemm", launch=(begin + 600, begin + 610), run=(begin + 700, begin + 1_400))
-    names = layer_names(grown(builder, tmp_path))
-    assert sorted(set(names)) == [f"layer_{k}_forward" for k in range(4)]
-    assert len(names) == 8
-
-
 def test_blocks_rather_than_their_parts(tmp_path):
     builder = ExportBuilder()
     at = 0

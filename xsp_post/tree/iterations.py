@@ -13,14 +13,12 @@ from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree import layering
 from xsp_post.tree.kinds import kinds_of, warmup_of_its_kind
 from xsp_post.tree.node_names import NodeNames
-from xsp_post.tree.other_threads import own_forest
 from xsp_post.tree.steps import host_gaps, sizes_of_steps
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.warmup import mark_warmup
 
 # Latencies may sum to so much more than the executions together take before it is said that they overlap.
 _MOST_OVERLAP = 0.01
-_DEVICE_COLUMNS = ("device_ns", "kernel_ns", "copy_ns", "graph_ns", "busy_ns", "kernel_count")
 
 
 def number_iterations(
@@ -114,7 +112,7 @@ def measure_iterations(tree: Tree, constants: Constants) -> tuple[pd.DataFrame, 
     kind, sizes_of = sizes_of_steps(tree, named := kinds_of(tree))
     frame["phase"] = np.where(kind != named, kind, frame["phase"].astype(object))
     said = tree.nodes["is_warmup_text"].to_numpy()[model] | _below_warmup(tree, frame)
-    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said, constants)
+    frame["phase"], said, raised = warmup_of_its_kind(tree, kind, said)
     frame["kind"] = kind
     frame = frame.assign(**sizes_of, period_ns=_periods(frame), host_gap_ns=host_gaps(frame))
     loading = np.zeros(count, bool)
@@ -177,21 +175,11 @@ def _without_the_queue(tree: Tree, frame: pd.DataFrame, inferred: np.ndarray) ->
 
 
 def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
-    """latency_ns, where its work lies on the device, and `_DEVICE_COLUMNS` of each iteration."""
-    frame, activities, nodes = tree.iterations, tree.activities, tree.nodes
+    """latency_ns, where its work lies on the device, and how much that is, of each iteration."""
+    frame, activities = tree.iterations, tree.activities
     count = len(frame)
     index = activities["iteration_index"].to_numpy()
-    model = frame["node_id"].to_numpy()
     began, ended = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy()
-    if _lies_below_models(activities, nodes, index):
-        # everything that counts for an iteration lies below its node: that is summed up already
-        first, end = nodes["projected_start_ns"].to_numpy()[model], nodes["projected_end_ns"].to_numpy()[model]
-        return {
-            "latency_ns": np.maximum(ended, end) - began,
-            "device_offset_ns": np.where(first >= 0, first - began, np.nan),
-            "projection_ns": np.where(first >= 0, end - first, np.nan),
-            **{c: nodes[c].to_numpy()[model] for c in _DEVICE_COLUMNS},
-        }
     rows = np.flatnonzero(index >= 0)
     index = index[rows]
     start, end = activities["start_ns"].to_numpy()[rows], activities["end_ns"].to_numpy()[rows]
@@ -213,21 +201,6 @@ def _iteration_times(tree: Tree) -> dict[str, np.ndarray]:
         "busy_ns": grouped_union_length(index[order], start[order], end[order], count),
         "kernel_count": np.bincount(index[is_kernel], minlength=count).astype(np.int64),
     }
-
-
-def _lies_below_models(activities: pd.DataFrame, nodes: pd.DataFrame, index: np.ndarray) -> bool:
-    """Whether all work of iterations was launched by their own thread inside their own node (no autograd thread,
-    no graph): then the node's sums are the iteration's."""
-    node = activities["node_id"].to_numpy()
-    of_node = nodes["iteration_index"].to_numpy()
-    level = nodes["level"].to_numpy()
-    model = np.where(level == int(Level.MODEL), of_node, -1)
-    below = layering.inherit(model, own_forest(nodes)[0])
-    return bool(
-        (below == of_node).all()
-        and (activities["launch_node_id"].to_numpy() == node).all()
-        and (index == of_node[node]).all()
-    )
 
 
 def _below_warmup(tree: Tree, frame: pd.DataFrame) -> np.ndarray:

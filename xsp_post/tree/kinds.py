@@ -7,11 +7,9 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, finding
-from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.step_texts import kind_of_word
 from xsp_post.tree import layering
-from xsp_post.tree.structure.constants import Constants
 
 TRAINING, FORWARD, STEP, PASS = "training step", "forward", "step", "pass"
 # Backward and optimiser work below this share of an execution makes no training step of it.
@@ -54,45 +52,20 @@ def kinds_of(tree: Tree) -> np.ndarray:
     return kind
 
 
-def warmup_of_its_kind(
-    tree: Tree, kind: np.ndarray, said: np.ndarray, constants: Constants
-) -> tuple[np.ndarray, np.ndarray, list[Finding]]:
-    """Phase of every iteration, and whether its text makes it warm-up of its kind.
-
-    What calls itself warm-up and launches what a measured phase launches belongs to that phase. What calls itself
-    warm-up but is the only training step (or the only forward pass) of the capture is not the warm-up of anything else.
-    """
+def warmup_of_its_kind(tree: Tree, kind: np.ndarray, said: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[Finding]]:
+    """Phase of every iteration, and whether its text makes it warm-up of its kind: what calls itself warm-up but is the
+    only training step (or the only forward pass) of the capture is not the warm-up of anything else."""
     phase = tree.iterations["phase"].astype(object).to_numpy().copy()
     said = said.copy()
     findings: list[Finding] = []
-    measured = np.unique(phase[~said].astype(str)).tolist()
     for name in pd.unique(phase[said]).tolist():
         rows = np.flatnonzero((phase == name) & said)
-        if (~said & (phase == name)).any() or not measured:
+        own, measured = kind[rows[-1]], kind[~said]
+        is_alone = len(measured) > 0 and not (measured == own).any() and TRAINING in (own, *measured)
+        if not is_alone or (~said & (phase == name)).any():
             continue
-        # measured phases of the same kind that launch the same kernels
-        alike = [m for m in measured if _overlap(tree, rows[-1], _last(phase, said, m)) >= constants.alike_ratio]
-        if alike:
-            phase[rows] = alike[0]
-            kind[rows] = kind[_last(phase, said, alike[0])]
-        elif not (kind[~said] == kind[rows[-1]]).any() and TRAINING in (kind[rows[-1]], *kind[~said]):
-            said[rows] = False
-            if not (phase == kind[rows[-1]]).any():  # its own name would call it warm-up
-                phase[rows] = kind[rows[-1]]
-            findings.append(finding("warmup-of-another-kind", count=len(rows), example=f"{name}: {kind[rows[-1]]}"))
+        said[rows] = False
+        if not (phase == own).any():  # its own name would call it warm-up
+            phase[rows] = own
+        findings.append(finding("warmup-of-another-kind", count=len(rows), example=f"{name}: {own}"))
     return phase, said, findings
-
-
-def _last(phase: np.ndarray, said: np.ndarray, name: str) -> int:
-    return int(np.flatnonzero((phase == name) & ~said)[-1])
-
-
-def _overlap(tree: Tree, one: int, other: int) -> float:
-    """How far two iterations launch the same kernels: 1 all, 0 none."""
-    activities = tree.activities
-    index, is_kernel = activities["iteration_index"].to_numpy(), activities["kind"].to_numpy() == ActivityKind.KERNEL
-    names = activities["name_id"].to_numpy()
-    width = int(names.max(initial=0)) + 1
-    counts = [np.bincount(names[is_kernel & (index == i)].clip(0), minlength=width) for i in (one, other)]
-    most = int(np.maximum(*counts).sum())
-    return float(np.minimum(*counts).sum()) / most if most else 0.0

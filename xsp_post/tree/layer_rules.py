@@ -33,13 +33,10 @@ _BLOCK_PATH = re.compile(
     r"[ ._\-]?\*(?:[_. ](?:forward|fwd))?$",
     re.IGNORECASE,
 )
-_NUMBERED = "numbered Block"  # the class of siblings of several classes
 _LAST_NUMBER = re.compile(r"[0-9]{1,6}(?![0-9A-Za-z])")
 _IN_LIST = re.compile(r"[._/]\*$")
 _CONVOLUTION = re.compile(r"Conv(?!ersation)|BatchNorm|Pool\d?d|Pool(?:ing)?$")
 _ATTENTION = re.compile(r"Attention|Attn", re.IGNORECASE)
-# Texts of ranges that move data for layers, and are none.
-_TRANSFER = re.compile(r"prefetch|h2d|d2h|htod|dtoh|offload|onload|upload|download|swap|wait|sync", re.IGNORECASE)
 
 
 @dataclass
@@ -58,12 +55,10 @@ def module_layers(ranges: Ranges, module: np.ndarray) -> tuple[np.ndarray, str]:
 
     Blocks where a class of modules repeats (`TimesformerLayer`) and holds most of the time; else the innermost ones.
     """
-    module = module & ~_carriers(ranges, module)
-    numbered = siblings_that_count(ranges, module)
     inner = ranges.innermost(module)
     if not (module & ~inner).any():
         return inner, "module names"
-    modules = _modules(ranges, module, numbered)
+    modules = _modules(ranges, module)
     blocks = _blocks(ranges, modules, inner)
     if not blocks.any():
         return inner, "module names"
@@ -92,19 +87,14 @@ def siblings_that_count(ranges: Ranges, mask: np.ndarray) -> np.ndarray:
     return result
 
 
-def _modules(ranges: Ranges, module: np.ndarray, numbered: np.ndarray) -> _Modules:
-    """Ranges by class of module: their class name, or their text with a star for each number in it. Siblings of several
-    classes that ``numbered`` says count themselves are one class."""
+def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
+    """Ranges by class of module: their class name, or their text with a star for each number in it."""
     codes, used = pd.factorize(ranges.name_id[module], sort=True)
     layer_type = ranges.parsed.texts("layer_type", used)
     texts = [class_text(one, ranges.text(u)) for one, u in zip(layer_type, used.tolist())]
     numbers, names = pd.factorize(np.array(texts, dtype=object))
     class_of = np.full(len(module), -1, np.int64)
     class_of[module] = numbers[codes]
-    several = pd.Series(class_of[numbered]).groupby(ranges.parent[numbered]).transform("nunique").to_numpy() > 1
-    if several.any():
-        class_of[np.flatnonzero(numbered)[several]] = len(names)
-        names = np.append(names, _NUMBERED)
     weight = ranges.time_inside()
     total = float(weight[ranges.outermost(module)].sum())
     return _Modules(module, class_of, [str(name) for name in names], weight, max(total, 1.0))
@@ -118,23 +108,6 @@ def class_text(layer_type: str, text: str) -> str:
     return re.sub(r"\d+", "*", re.split(r", (?:seq|op_id|sizes) = ", head, maxsplit=1)[0])
 
 
-def _carriers(ranges: Ranges, module: np.ndarray) -> np.ndarray:
-    """Modules by their text that only move data for others (`prefetch_h2d_layer_3`): no kernel runs in any of
-    their name, while ranges beside them hold the kernels."""
-    if not module.any():
-        return np.zeros(len(module), bool)
-    codes, used = pd.factorize(ranges.name_id[module], sort=True)
-    moves = np.array([bool(_TRANSFER.search(ranges.text(u))) for u in used.tolist()], bool)[codes]
-    if not moves.any() or not ranges.has_kernels.any():
-        return np.zeros(len(module), bool)
-    rows = np.flatnonzero(module)
-    result = np.zeros(len(module), bool)
-    result[rows[moves]] = True
-    others = module & ~result
-    result &= ~ranges.has_kernels
-    return result if (ranges.has_kernels & others).any() else np.zeros(len(module), bool)
-
-
 # ---------------------------------------------------------------- blocks
 
 
@@ -142,8 +115,6 @@ def _blocks(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:
     """The modules that are the model's repeated blocks, outermost ones; none set where no class of them is."""
     taken = np.zeros(len(modules.mask), bool)
     alike, alike_one = _like_siblings(ranges, modules)
-    if modules.texts[-1] == _NUMBERED:
-        alike[-1], alike_one = ranges.constants.fewest_turns, alike_one | (modules.class_of == len(modules.texts) - 1)
     convolutional = _convolutional(ranges, modules, inner)
     held = np.bincount(modules.class_of[inner & modules.mask], minlength=len(modules.texts)) > 0
     rejected: set[int] = set()

@@ -461,17 +461,13 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray, most:
 
 
 def _match_gradients(found: pd.DataFrame, home: np.ndarray, names: NodeNames, nodes: pd.DataFrame) -> None:
-    """Block k of n in a backward range belongs to block n + 1 − k of the forward range of the same step, where that
-    has n too (``matched_block_index``, in place)."""
-    phase = names.node_text("phase", home)
-    parent_of_range = nodes["parent_id"].to_numpy()[home]
-    top = (found["parent"].to_numpy() < 0) & (found["kind"] == "block").to_numpy()
-    count, index = found["block_count"].to_numpy(), found["block_index"].to_numpy()
-    most = pd.DataFrame({"parent_of_range": parent_of_range[top], "phase": phase[top], "count": count[top]})
-    most = most.groupby(["parent_of_range", "phase"])["count"].max().unstack(fill_value=0)
-    if not {"forward", "backward"} <= set(most.columns):
-        return
-    equal = most["forward"].where(most["forward"] == most["backward"], 0)
-    both = equal.reindex(parent_of_range, fill_value=0).to_numpy()
-    matched = top & (phase == "backward") & (count == both) & (both > 0)
-    found["matched_block_index"] = np.where(matched, count + 1 - index, found["matched_block_index"])
+    """Outermost blocks in backward ranges belong to those in the forward range of the same step (in place)."""
+    from xsp_post.tree.structure.outline import matched_blocks
+
+    top = np.flatnonzero((found["parent"] < 0) & (found["kind"] == "block"))
+    step, phase = nodes["parent_id"].to_numpy()[home[top]], names.node_text("phase", home[top])
+    matched = found["matched_block_index"].to_numpy().copy()
+    count, index = (found[column].to_numpy()[top] for column in ("block_count", "block_index"))
+    own = matched_blocks(step, phase, count, index)
+    matched[top] = np.where(own > 0, own, matched[top])
+    found["matched_block_index"] = matched

@@ -36,26 +36,17 @@ class Ranges:
     periods: Callable[[], tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None] = lambda: None
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
-    # device time launched inside, gradients included, and whether a kernel was: asked for by few rules
-    work: Callable[[], tuple[np.ndarray, np.ndarray]] = lambda: (np.zeros(0, np.int64), np.zeros(0, bool))
+    # device time launched inside, gradients included: asked for by few rules
+    work: Callable[[], np.ndarray] = lambda: np.zeros(0, np.int64)
     constants: Constants = DEFAULTS
 
     def __post_init__(self) -> None:
         self.forest = forest_of(self.parent)
 
     @cached_property
-    def _work(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.work()
-
-    @cached_property
     def device_ns(self) -> np.ndarray:
         """Device time launched in each span, gradients included."""
-        return self._work[0]
-
-    @cached_property
-    def has_kernels(self) -> np.ndarray:
-        """Which spans launched a kernel."""
-        return self._work[1]
+        return self.work()
 
     def time_inside(self) -> np.ndarray:
         """Device time of what was launched in each span; host time where the capture holds no device work."""

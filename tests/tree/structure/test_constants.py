@@ -23,8 +23,8 @@ BELOW = {
     "slow_start": (0.2, 6), "fewest_turns": (1, 3101),
 }  # fmt: skip
 ABOVE = {
-    "fewest_launches": (400, 0), "fewest_parts": (8, 3101), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3101),
-    "near_ratio": (0.6, 0), "most_ratio": (0.665, 3102), "holds_ratio": (1.0, 3101), "large_ratio": (0.95, 6),
+    "fewest_launches": (400, 0), "fewest_parts": (16, 3107), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3101),
+    "near_ratio": (0.6, 0), "most_ratio": (0.665, 3102), "holds_ratio": (1.0, 3107), "large_ratio": (0.95, 6),
     "slow_start": (50.0, 13), "drift_ratio": (0.1, 3107),
 }  # fmt: skip
 SIDES = [(name, *side) for sides in (BELOW, ABOVE) for name, side in sides.items()]

@@ -34,7 +34,6 @@ from xsp_post.tree.structure.score import are_alike, worth
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
-GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
 
 
@@ -105,7 +104,7 @@ class Structure:
 def structure_of(loops: Loops, launches: Launches) -> Structure:
     """The roles of loops."""
     traits, constants = launches.traits, launches.constants
-    loops, framed = _of_one_frame(_in_equal_parts(loops, traits, constants), launches)
+    loops = _in_equal_parts(loops, traits, constants)
     turn_kind = np.repeat(loops.kind, loops.count)
     nesting = nest(np.zeros(len(turn_kind), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
     parent = nesting.parent.astype(np.int64)
@@ -126,7 +125,7 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         is_pass = bool((traits.family[rows] == EMBEDDING).any())
         least = max(least, (cores == 2 and not is_pass) * constants.holds_ratio * found.period)
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
-        found.role = LAYER if kind in framed else _role(result, found, launches)
+        found.role = _role(result, found, launches)
         result.kinds.append(found)
         own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
         layers = [one for one in (result.kinds[k] for k in own.tolist() if k < kind) if one.role == LAYER]
@@ -143,34 +142,27 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
 
 
 def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
-    """A layer that could as well begin a few launches later does (``loops`` and ``found`` are changed): where it begins
-    with more equal launches than the first one of its loop, as the others end the layer before; and where its
-    normalisation follows an addition, the residual one of the layer before."""
+    """A layer whose normalisation follows an addition, the residual one of the layer before, begins behind that
+    (``loops`` and ``found`` are changed)."""
     symbols, family, n = launches.symbols, launches.traits.family, len(launches)
-    mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
-    first, last, is_first = loops.first[mine], loops.last[mine] - 1, np.isin(turns, loops.first[mine])
-    edges = np.append(np.flatnonzero(np.diff(symbols)) + 1, n)
-    run = edges[np.searchsorted(edges, loops.turn_start[turns], side="right")] - loops.turn_start[turns]
-    by = int(np.median(run[~is_first])) - int(np.median(run[is_first])) if not is_first.all() else 0
-    is_sum = by <= 0 and family[found.start] in QUIET and family[found.start + 1] == NORMALISATION
-    by = 1 if is_sum else by
-    end = loops.end[mine]
-    around = np.append(loops.start[loops.kind != kind], n)
-    goes_on = [(np.append(symbols, -1)[np.minimum(end + k, n)] == symbols[found.start]) for k in range(by)]
-    moves = np.logical_and.reduce([~np.isin(end, around), *goes_on])
-    if by <= 0 or moves.mean() < launches.constants.alike_ratio:
+    if family[found.start] not in QUIET or family[found.start + 1] != NORMALISATION:
         return
-    if is_sum:  # the loop before one ends with what it gives up, as its first turn does
-        before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1) & (loops.kind != kind))
-        before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
-        loops.turn_end[loops.last[before] - 1] += by
-        loops.end[before] += by
-    later = turns if is_sum else turns[~is_first]
-    loops.turn_start[later] += by
-    loops.turn_end[turns[~np.isin(turns, last)]] += by
-    loops.turn_end[last] += by * moves
-    loops.start[mine], loops.end[mine] = loops.turn_start[first], loops.turn_end[last]
-    found.start, found.end = found.start + by, found.end + by
+    mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
+    end, last = loops.end[mine], loops.last[mine] - 1
+    around = np.append(loops.start[loops.kind != kind], n)
+    moves = ~np.isin(end, around) & (np.append(symbols, -1)[end] == symbols[found.start])
+    if moves.mean() < launches.constants.alike_ratio:
+        return
+    # the loop before one ends with what it gives up, as its first turn does
+    before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1))
+    before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
+    loops.turn_end[loops.last[before] - 1] += 1
+    loops.end[before] += 1
+    loops.turn_start[turns] += 1
+    loops.turn_end[turns[~np.isin(turns, last)]] += 1
+    loops.turn_end[last] += moves
+    loops.start[mine], loops.end[mine] = loops.turn_start[loops.first[mine]], loops.turn_end[last]
+    found.start, found.end = found.start + 1, found.end + 1
 
 
 def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops:
@@ -204,42 +196,6 @@ def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops
     return replace(loops, first=last - loops.count * parts[loops.kind], last=last, turn_start=start, turn_end=end)
 
 
-def _of_one_frame(loops: Loops, launches: Launches) -> tuple[Loops, set[int]]:
-    """Layers of two kinds have one frame: what stands in each turn of a loop beside a loop of layers, begins and ends
-    as these do and has the attention of the turn, is a layer itself. Loops, and kinds of both."""
-    symbols, traits, constants, framed = launches.symbols, launches.traits, launches.constants, set[int]()
-    turn_kind = np.repeat(loops.kind, loops.count)
-    for kind in range(int(loops.kind.max(initial=-1)) + 1):
-        turns = np.flatnonzero(turn_kind == kind)
-        begin, end = loops.turn_start[turns], loops.turn_end[turns]
-        middle = len(turns) // 2
-        inner = (loops.start >= begin[middle]) & (loops.end <= end[middle]) & (loops.kind != kind) & (loops.count > 1)
-        if not inner.any() or not is_one_layer(traits, np.arange(begin[middle], end[middle])):
-            continue
-        size = np.where(inner, loops.end - loops.start, 0)
-        other = np.flatnonzero(loops.kind == loops.kind[np.argmax(size)])
-        other = other[np.argsort(loops.start[other])]
-        at = np.minimum(np.searchsorted(loops.start[other], begin), len(other) - 1)
-        head, tail = loops.start[other[at]] - begin, end - loops.end[other[at]]
-        if not ((np.minimum(head, tail) == 0) & (np.maximum(head, tail) > 0)).all():
-            continue
-        begin, end = np.where(head > 0, begin, end - tail), np.where(head > 0, begin + head, end)
-        rest, turn = symbols[begin[middle] : end[middle]], loops.first[other[at[middle]]]
-        layer = symbols[loops.turn_start[turn] : loops.turn_end[turn]]
-        most = min(len(rest), len(layer))
-        first, last = ((rest[::d][:most] == layer[::d][:most]).cumprod().sum() for d in (1, -1))
-        if min(first, last) and first + last >= constants.fewest_parts:
-            framed |= {kind, int(loops.kind[other[0]])}
-            times = np.where(loops.kind == kind, loops.count, 1)
-            count = np.repeat(np.where(loops.kind == kind, 1, loops.count), times)
-            loops.turn_start[turns], loops.turn_end[turns] = begin, end
-            loops = replace(
-                loops, kind=np.repeat(loops.kind, times), first=np.cumsum(count) - count, last=np.cumsum(count)
-            )
-            loops.start, loops.end = loops.turn_start[loops.first], loops.turn_end[loops.last - 1]
-    return loops, framed
-
-
 def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
     """Launches of a turn that lie in loops of layers, so many or more in a row; a cell of two launches is none."""
     loops, layers = (
@@ -260,8 +216,6 @@ def _role(structure: Structure, kind: Kind, launches: Launches) -> str:
         return STEP
     if not is_network(traits, rows):
         return OTHER
-    if is_all_gradients(traits, rows, constants) and not is_all_gradients(traits, np.arange(len(launches)), constants):
-        return GRADIENTS
     is_many = kind.turn_count >= constants.fewest_parts
     # a lookup begins a pass, but for that of the tokens of experts
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
@@ -327,7 +281,6 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     starts, ends, series = _evaluations_apart(structure, starts, ends, series)
     if not len(starts):
         return _of_layers(structure, layers, launches)
-    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
     starts, ends, series = _with_others(structure, starts, ends, series, layers, launches)
     return _classified(starts, ends, series, launches)
 
@@ -350,7 +303,7 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants)
     fewest = constants.fewest_launches
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts
+        if kind.role != LAYER and kind.period >= constants.fewest_parts
         and kind.turn_count >= (constants.fewest_turns if kind.role == OTHER and kind.period < fewest else 2)
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
@@ -415,7 +368,7 @@ def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
 def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants) -> np.ndarray:
     """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
     loops = structure.loops
-    is_layer = np.array([k.role in (LAYER, GRADIENTS) for k in structure.kinds], bool)[loops.kind]
+    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
     outside = ~(is_turn | _inside(structure, is_turn))[loops.first]
     outside &= ~is_turn[loops.first]
     is_layer &= outside
@@ -553,53 +506,10 @@ def _evaluations_apart(structure: Structure, starts: np.ndarray, ends: np.ndarra
     return starts, ends, series
 
 
-def _with_odd_firsts(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
-) -> _Found:
-    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
-    it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
-    symbols, traits, constants = launches.symbols, launches.traits, launches.constants
-    updated = np.where(traits.is_optimiser, np.cumsum(does_layer_work(traits, np.arange(len(symbols)))), -1)
-    for kind in dict.fromkeys(series.tolist()):
-        turn = _usual_turn(starts, ends, series, kind)
-        size = turn[1] - turn[0]
-        is_step = structure.kinds[kind].role == STEP
-        mine = np.flatnonzero((series == kind) & (ends - starts >= constants.holds_ratio * size))
-        before = np.r_[0, ends[mine[:-1]]]
-        is_far = starts[mine] - before >= constants.holds_ratio * size
-        for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
-            others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
-            stays = (starts >= left) & (ends <= starts[row]) & ~others
-            left = max(left, int(ends[stays].max(initial=0)))
-            room = int(starts[row]) - left
-            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]])
-            if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
-                continue
-            if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
-                continue  # nothing was learned, or more often
-            usual = symbols[turn[0] : turn[1]]
-            if len(_begins(symbols[left : starts[row]], usual)) > len(_begins(usual, usual)):
-                continue  # several turns
-            odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
-            if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
-                kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
-                starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
-                break
-    return starts, ends, series
-
-
 def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Where in a stretch the three launches stand that a turn begins with."""
     pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
     return np.flatnonzero(np.logical_and.reduce([part == symbol for part, symbol in pairs]))
-
-
-def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
-    """Whether a stretch holds all of a turn once, whatever else it holds: what a turn has once it has once."""
-    often, width = np.bincount(turn), max(int(turn.max()), int(piece.max())) + 1
-    once = np.flatnonzero(often == 1)
-    held = np.bincount(piece, minlength=width)[once]
-    return len(once) > 1 and bool((held == 1).all())
 
 
 def _with_others(

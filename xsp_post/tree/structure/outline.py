@@ -15,7 +15,7 @@ from xsp_post.tree.structure.executions import Executions, Launches, Structure
 from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     BACKWARD,
-    OPTIMISER,
+    FORWARD,
     block_word,
     does_layer_work,
     family_label,
@@ -51,7 +51,6 @@ class Sequence(Launches):
     executions: Executions
     process_index: int
     phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
-    homes: np.ndarray | None = None  # number of the recorded range that each execution stands for; none: inferred
 
     def label(self, start: int, end: int) -> str:
         """Families of the launches [start, end) in words."""
@@ -149,29 +148,19 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     around = nest(np.zeros(len(homes), np.int64), 2 * start, 2 * end - 1)
     turn_loop = np.repeat(np.arange(len(loops)), loops.count)
     home = around.innermost(np.zeros(len(loops), np.int64), 2 * loops.start, 2 * loops.end - 1)
-    # a loop may begin before its execution, or hold several: its turns are looked at one by one
-    loose = np.flatnonzero(home < 0)
-    home_of_turn = home[turn_loop].astype(np.int64)
-    if len(loose):
-        mine = np.isin(turn_loop, loose)
-        home_of_turn[mine] = around.innermost(
-            np.zeros(int(mine.sum()), np.int64), 2 * loops.turn_start[mine], 2 * loops.turn_end[mine] - 1
-        )
-    in_home = home_of_turn >= 0
-    whole = (
-        in_home
-        & (loops.turn_start == start[np.maximum(home_of_turn, 0)])
-        & (loops.turn_end == end[np.maximum(home_of_turn, 0)])
-    )
-    in_home &= ~whole
+    # a loop may begin before its execution, or hold several: there its turns are looked at one by one
+    own = around.innermost(np.zeros(len(turn_loop), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
+    home_of_turn = np.where(home[turn_loop] >= 0, home[turn_loop], own).astype(np.int64)
+    is_whole = (loops.turn_start == start[home_of_turn]) & (loops.turn_end == end[home_of_turn])
+    in_home = (home_of_turn >= 0) & ~is_whole
     # outermost turns first: those not inside another turn of the same home
-    parent = np.where(structure.turn_parent >= 0, structure.turn_parent, -1)
-    same_home = (parent >= 0) & in_home[np.maximum(parent, 0)] & (home_of_turn[np.maximum(parent, 0)] == home_of_turn)
+    parent = structure.turn_parent
+    same_home = (parent >= 0) & in_home[parent] & (home_of_turn[parent] == home_of_turn)
     works = np.concatenate([[0], np.cumsum(does_layer_work(sequence.traits, np.arange(len(sequence.symbols))))])
     time = np.concatenate([[0], np.cumsum(np.maximum(sequence.duration, 1))])
     kind = structure.turn_kind
     size = time[loops.turn_end] - time[loops.turn_start]
-    room = time[end[np.maximum(home_of_turn, 0)]] - time[start[np.maximum(home_of_turn, 0)]]
+    room = time[end[home_of_turn]] - time[start[home_of_turn]]
     keep = np.zeros(len(kind), bool)
     top = in_home & ~same_home
     is_layer = np.array([k.role == IS_LAYER for k in structure.kinds], bool)[kind]
@@ -182,15 +171,10 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     several = (loops.count[turn_loop] >= 2) | is_layer
     keep[top] = (worth & several)[top]
     for _ in range(3):
-        inner = in_home & same_home & ~keep & (parent >= 0)
-        inner &= keep[np.maximum(parent, 0)]
-        inner &= (loops.count[turn_loop] >= 2) | holds[kind] | is_around[kind[np.maximum(parent, 0)]]
-        outer = time[loops.turn_end[np.maximum(parent, 0)]] - time[loops.turn_start[np.maximum(parent, 0)]]
-        inner &= loop_size[turn_loop] >= sequence.constants.large_ratio * outer
-        keep |= inner
+        inner = same_home & keep[parent] & ((loops.count[turn_loop] >= 2) | holds[kind] | is_around[kind[parent]])
+        keep |= inner & (loop_size[turn_loop] >= sequence.constants.large_ratio * size[parent])
         # what lies in a turn that is left out takes its place
-        left = in_home & same_home & ~keep & (parent >= 0) & ~keep[np.maximum(parent, 0)] & worth & several
-        left &= top[np.maximum(parent, 0)]
+        left = same_home & ~keep & ~keep[parent] & top[parent] & worth & several
         top |= left
         keep |= left
     rows = np.flatnonzero(keep)
@@ -335,16 +319,13 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
     groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)[loop_kind] & is_block
-    in_optimiser = np.zeros(len(rows), bool)
-    is_optimiser = (kind == PHASE) & np.char.startswith(rows["name"].to_numpy().astype(str), OPTIMISER)
     closed = np.zeros(len(rows), bool)  # lies in a layer
     level = rows["level"].to_numpy().copy()
     for depth in range(1, int(rows["depth"].to_numpy().max(initial=0)) + 1):
         mine = np.flatnonzero(rows["depth"].to_numpy() == depth)
         up = parent[mine]
         closed[mine] = closed[up] | (level[up] == "LAYER")
-        in_optimiser[mine] = in_optimiser[up] | is_optimiser[up]
-        shown = np.where(network[mine] & ~in_optimiser[mine] & ~groups[mine], "LAYER", "MODULE")
+        shown = np.where(network[mine] & ~groups[mine], "LAYER", "MODULE")
         shown = np.where(closed[mine] | (kind[mine] == PART), "OPERATION", shown)
         level[mine] = np.where(kind[mine] == PHASE, "MODULE", shown)
     rows["level"] = level
@@ -375,22 +356,20 @@ def _number_blocks(
     confidence = rows["confidence"].to_numpy().copy()
     confidence[at] = np.round((1 - 0.5 ** (count / 2)) * np.where(is_most, 1.0, 0.8), 2)
     rows["confidence"] = confidence
-    _mirror(rows, at, parent, index, count)
+    up = parent[at]
+    name = np.char.partition(np.append(rows["name"].to_numpy(), "").astype(str), " ")[:, 0]
+    phase = np.where((rows["kind"].to_numpy()[up] == PHASE) & (up >= 0), name[up], "")
+    matched = np.zeros(len(rows), np.int64)
+    matched[at] = matched_blocks(rows["iteration_index"].to_numpy()[at], phase, count, index)
+    rows["matched_block_index"] = matched
 
 
-def _mirror(rows: pd.DataFrame, at: np.ndarray, parent: np.ndarray, index: np.ndarray, count: np.ndarray) -> None:
-    """Backward block k belongs to forward block n + 1 − k where both passes have n outermost blocks."""
-    name, kind = rows["name"].to_numpy().astype(str), rows["kind"].to_numpy()
-    in_phase = kind[np.maximum(parent[at], 0)] == PHASE
-    phase = np.where(in_phase, name[np.maximum(parent[at], 0)], "")
-    backward = np.char.startswith(phase, BACKWARD)
-    frame = pd.DataFrame({"it": rows["iteration_index"].to_numpy()[at], "count": count, "b": backward, "p": in_phase})
-    forward = frame[frame["p"] & ~frame["b"]].groupby("it")["count"].max()
-    of_forward = frame["it"].map(forward).fillna(0).to_numpy()
-    matched = backward & (count == of_forward)
-    values = np.zeros(len(rows), np.int64)
-    values[at] = np.where(matched, count + 1 - index, 0)
-    rows["matched_block_index"] = values
+def matched_blocks(step: np.ndarray, phase: np.ndarray, count: np.ndarray, index: np.ndarray) -> np.ndarray:
+    """Of each block (k of n, its ``index`` of ``count``) of a backward pass the forward block that it belongs to: block
+    n + 1 − k, where the forward pass of the step has n; 0 none."""
+    frame = pd.DataFrame({"step": step, "count": np.where(phase == FORWARD, count, 0)})
+    forward = frame.groupby("step")["count"].transform("max").to_numpy()
+    return np.where((phase == BACKWARD) & (count == forward), count + 1 - index, 0)
 
 
 def _name_blocks(
