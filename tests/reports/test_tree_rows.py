@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from reports import samples
@@ -13,26 +12,31 @@ from xsp_post.reports.terminal_tree import tree_table
 
 
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("reach", [1, 3, 200])
-def test_what_lies_in_the_chosen_rows(seed: int, reach: int) -> None:
+@pytest.mark.parametrize("reach", [1, 3, 40])
+def test_the_outermost_of_the_ranges_that_are_asked_for(seed: int, reach: int) -> None:
+    """Forty ranges at any depth, some of one name: those that lie in no other one of it, the heaviest first."""
     rng = np.random.default_rng(seed)
-    ids = np.arange(7, 207)
-    parents = np.array([-1, *(ids[max(0, row - rng.integers(1, reach + 1))] for row in range(1, len(ids)))])
-    order = rng.permutation(len(ids))  # as shown: not by depth
-    rows = tree_rows._Rows.__new__(tree_rows._Rows)
-    rows.rows, rows.parents = pd.DataFrame({"path_id": ids[order]}), parents[order]
-    chosen = rng.random(len(ids)) < 0.05
-    by_id = dict(zip(ids[order].tolist(), chosen.tolist()))
-    parent_of = dict(zip(ids.tolist(), parents.tolist()))
+    parents = [-1, *(int(max(0, row - rng.integers(1, reach + 1))) for row in range(1, 40))]
+    names = ["root", *("wanted" if one else f"x{row}" for row, one in enumerate(rng.random(39) < 0.3))]
+    times = (1000 - np.arange(40)).tolist()
+    rows = [{"path_id": k, "parent_path_id": parents[k], "level": "MODULE", "name": names[k], "device_ns": times[k]}
+            for k in range(40)]  # fmt: skip
+    numbers = {name: 0 for name in ("gap_ns", "idle_ns", "busy_ns", "kernel_ns", "copy_ns", "graph_ns", "kernel_count")}
+    paths = samples.frame_of("paths", rows)
+    paths = paths.assign(capture_id=0, call_count=1, duration_ns=paths["device_ns"], span_kind="range", **numbers)
+    results = Analysis({"paths": paths, "operations": samples.frame_of("operations", [])})
 
-    def is_below(one: int) -> bool:
-        while one >= 0:
-            if by_id[one]:
+    def is_inside_another(row: int) -> bool:
+        while (row := parents[row]) >= 0:
+            if names[row] == "wanted":
                 return True
-            one = parent_of[one]
         return False
 
-    assert rows._below(chosen).tolist() == [is_below(one) for one in ids[order].tolist()]
+    found = tree_rows.tree_rows(results, layer="^wanted", depth=0)
+    outermost = [k for k in range(40) if names[k] == "wanted" and not is_inside_another(k)]
+    assert found["indent"].tolist() == [0] * len(found)
+    assert found["repeat_count"].sum() == len(outermost)
+    assert found["device_ns"].is_monotonic_decreasing and found["device_ns"].sum() == sum(times[k] for k in outermost)
 
 
 def test_a_layer_with_much_of_the_time_has_a_line_however_deep_it_is():

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.repeats import fold_with_targets, pair_numbers, summed, without_numbers
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
@@ -94,7 +95,9 @@ class _Rows:
         is_rank = (folded["span_kind"].astype(str) == "rank").to_numpy()
         # ranks stand in their order, everything else by weight
         order = np.where(is_rank, -folded["path_id"], folded["cost_ns"])
-        holds_model = _around(folded, folded["level"].astype(str).eq("MODEL").to_numpy()) & is_screen
+        self.forest = forest_of(pd.Index(folded["path_id"]).get_indexer(pd.Index(folded["parent_path_id"])))
+        is_model = folded["level"].astype(str).eq("MODEL").to_numpy()
+        holds_model = (is_model | self.forest.around(is_model)) & is_screen
         folded = folded.assign(is_work=False, is_rank=is_rank, holds_model=holds_model)
         parents = folded["parent_path_id"].to_numpy()
         self.order = np.lexsort((-folded["duration_ns"], -order, ~holds_model, ~is_rank, parents))
@@ -105,34 +108,23 @@ class _Rows:
             work = work.assign(name=alike_kernels(work["name"]))
         self.work = _work_columns(_summed_work(work, target))
 
-    @cached_property
-    def rows(self) -> pd.DataFrame:
-        """All rows, children of one parent beside each other and heaviest first."""
-        return pd.DataFrame({name: values[self.order] for name, values in self.columns.items()})
-
     def roots(self, layer: str, rank: int | None) -> list[Row]:
         """The rows that a listing begins with: the capture, or the outermost ranges that are asked for."""
         if not layer and rank is None:
             return _records(self.columns, self.order[:1])
-        chosen = np.ones(len(self.rows), bool)
+        name = self.columns["name"].astype(str)
+        chosen = np.ones(len(name), bool)
         if rank is not None:
-            chosen &= self._below(self.rows["name"].astype(str).eq(f"rank {rank}").to_numpy())
+            is_rank = name == f"rank {rank}"
+            chosen &= is_rank | self.forest.inside(is_rank)
         if layer:
             wanted = UserPattern(layer, "--layer")
-            names = self.rows["name"].astype(str).tolist(), self.rows["shown_name"].fillna("").astype(str).tolist()
-            is_named = wanted.found_in(names[0]) | wanted.found_in(names[1])
-            chosen &= self._below(is_named & ~self.rows["is_rank"].to_numpy(bool) & (self.parents >= 0))
-        inside = pd.Series(chosen, index=self.rows["path_id"].to_numpy()).reindex(self.parents, fill_value=False)
-        outermost = self.rows[chosen & np.logical_not(inside.to_numpy(bool))]
-        return outermost.sort_values(self.weight, ascending=False, kind="stable").to_dict("records")
-
-    def _below(self, chosen: np.ndarray) -> np.ndarray:
-        """The chosen rows and all rows inside them."""
-        above = pd.Index(self.rows["path_id"]).get_indexer(self.parents)
-        above = np.where(above < 0, np.arange(len(above)), above)
-        for _ in range(len(above).bit_length()):  # rows up to 1, 3, 7, … levels below
-            chosen, above = chosen | chosen[above], above[above]
-        return chosen
+            shown = pd.Series(self.columns["shown_name"]).fillna("").astype(str)
+            is_named = wanted.found_in(name.tolist()) | wanted.found_in(shown.tolist())
+            is_named &= ~self.columns["is_rank"] & (self.columns["parent_path_id"] >= 0)
+            chosen &= is_named | self.forest.inside(is_named)
+        rows = self.order[(chosen & ~self.forest.inside(chosen))[self.order]]
+        return _records(self.columns, rows[np.argsort(-self.columns[self.weight][rows], kind="stable")])
 
     def listed(self, depth: int, roots: list[Row], lines: int = 0, has_layers: bool = False) -> pd.DataFrame:
         """The rows to print. ``lines``: at most so many, the heaviest of all that are inside a printed row; 0: any.
@@ -208,7 +200,7 @@ class _Rows:
         cost = self.columns["cost_ns"]
         is_heavy, holds_most = cost >= _HEAVY_SHARE * self.cost, cost > self.cost / 2
         is_layer = (np.asarray(self.columns["level"] == "LAYER") & is_heavy) | holds_most
-        return _around(self.columns, is_layer) & is_heavy
+        return (is_layer | self.forest.around(is_layer)) & is_heavy
 
     def _heavy_layers(self, row: Row) -> list[Row]:
         """Below the depth that is listed: layers with much of the time, what is around them, and the rest as a sum."""
@@ -296,15 +288,6 @@ class _Rows:
         label = f"{len(ranges)} more without device work"
         label = label if len(ranges) > 1 else str(self.columns["shown_name"][ranges[0]])
         return _other([_taken(self.columns, ranges)], label)
-
-
-def _around(rows: pd.DataFrame | Columns, chosen: np.ndarray) -> np.ndarray:
-    """The chosen rows and all that lie around them. Shape kept."""
-    above = pd.Index(rows["path_id"]).get_indexer(pd.Index(rows["parent_path_id"]))
-    found, inside = chosen.copy(), np.flatnonzero(chosen)
-    while len(inside := np.unique(above[inside][above[inside] >= 0])):
-        found[inside] = True
-    return found
 
 
 def _numbered(place: At, rows: list[Row]) -> list[tuple[At, Row]]:
