@@ -10,7 +10,6 @@ import pandas as pd
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.reports import cases
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.ranks import are_one_job
 
@@ -90,17 +89,17 @@ def of_case(case: Case | None) -> str:
 
 def main_captures(results: Results) -> list[int] | None:
     """The captures of the main case (`captures_of`), which is looked for only where there are several."""
-    return None if _is_one_whole(results) else captures_of(results, cases.main_case(results))
+    return None if _is_one_whole(results) else captures_of(results, main_case(results))
 
 
-def captures_of(results: Results, case: cases.Case | None) -> list[int] | None:
+def captures_of(results: Results, case: Case | None) -> list[int] | None:
     """The captures that a verdict on a case speaks of: all (None) where there is one, or where they are the ranks of a
     job; else the one that the case's kernels come from, or that has most device time."""
     if _is_one_whole(results):
         return None
     captures = frame_or_empty(results, "captures", ["capture_id", "device_ns"])
-    rows = cases.rows(results, "cases", case) if case is not None else frame_or_empty(results, "cases").iloc[:0]
-    chosen = int(rows["kernel_capture_id"].iloc[0]) if len(rows) else -1
+    named = rows(results, "cases", case)
+    chosen = int(named["kernel_capture_id"].iloc[0]) if len(named) else -1
     return [chosen if chosen >= 0 else int(captures["capture_id"].iloc[captures["device_ns"].argmax()])]
 
 

@@ -157,16 +157,6 @@ def path(results: Results, case: Case | None) -> pd.DataFrame:
     return largest(summed(mine, ["kind", "name"], {"operation_count": "sum", "duration_ns": "sum"}), "duration_ns")
 
 
-def several(table: str) -> Frame:
-    """A table that says something from two rows on."""
-
-    def rows(results: Results, case: Case | None) -> pd.DataFrame:
-        frame = frame_or_empty(results, table)
-        return frame if len(frame) > 1 else frame.iloc[:0]
-
-    return rows
-
-
 def rank_parts(results: Results, case: Case | None) -> pd.DataFrame:
     """What the time of each rank went to: label, part, part_ns."""
     frame = frame_or_empty(results, "ranks").head(40)
@@ -328,42 +318,19 @@ def rank_lateness(results: Results, case: Case | None) -> pd.DataFrame:
     return frame[frame["label"].isin(most) & (frame["step_index"] < 40)]
 
 
+_BY_NAME: tuple[Callable[[Results, Case | None], pd.DataFrame], ...] = (
+    overhead_events, overhead_model, overhead_layer, batches, phases, spreads, types, type_shares, live_memory,
+    memory_owners, path, rank_parts, collective_sums, causes, cause_sums, top_kernels, layer_kernels, gpu_course,
+    gpu_sample_means, iteration_course, roofline_models, rank_lateness, serving_steps, sized_steps, slow_steps,
+)  # fmt: skip
 FRAMES: dict[str, Frame] = {
-    "overhead_events": overhead_events,
-    "overhead_model": overhead_model,
-    "overhead_layer": overhead_layer,
-    "batches": batches,
+    **{one.__name__: one for one in _BY_NAME},
     "all_a15": lambda results, case: frame_or_empty(results, "a15"),
-    "phases": phases,
-    "spreads": spreads,
-    "types": types,
-    "type_shares": type_shares,
-    "live_memory": live_memory,
-    "memory_owners": memory_owners,
-    "several_memory_devices": several("memory_devices"),
-    "path": path,
-    "several_ranks": several("ranks"),
-    "rank_parts": rank_parts,
-    "collective_sums": collective_sums,
-    "causes": causes,
-    "cause_sums": cause_sums,
-    "top_kernels": top_kernels,
-    "layer_kernels": layer_kernels,
     "layer_metrics": layer_rows("a12"),
     "gpu_shares": layer_rows("a13"),
-    "gpu_course": gpu_course,
-    "gpu_sample_means": gpu_sample_means,
-    "iteration_course": iteration_course,
     "roofline_kernels": _roofline("a09"),
     "roofline_layers": _roofline("a14"),
-    "roofline_models": roofline_models,
-    "rank_lateness": rank_lateness,
     "serving_kinds": of_steps("steps"),
     "serving_costs": of_steps("step_costs"),
     "serving_predictions": of_steps("step_predictions"),
-    "all_requests": lambda results, case: frame_or_empty(results, "requests"),
-    "all_experts": lambda results, case: frame_or_empty(results, "experts"),
-    "serving_steps": serving_steps,
-    "sized_steps": sized_steps,
-    "slow_steps": slow_steps,
 }

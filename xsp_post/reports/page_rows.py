@@ -39,6 +39,7 @@ class TableRow:
     limit: int = 100
     visible: int = 8
     bars: tuple[str, ...] = ()
+    least: int = 1
 
 
 @dataclass(frozen=True)

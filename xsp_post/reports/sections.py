@@ -40,7 +40,7 @@ def section_of(
         frame = _frame(declared, results, case, frames)
         if isinstance(declared, ChartRow):
             blocks += _charts(declared, results, frame)
-        elif len(frame):
+        elif len(frame) >= declared.least:
             blocks.append(_table(declared, frame, row.page))
     if not blocks:
         return None
