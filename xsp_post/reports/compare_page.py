@@ -3,7 +3,7 @@
 import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_change, format_count, format_ns
+from xsp_post.model.schemas.units import format_change
 from xsp_post.reports.cases import Case
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.frames import Frame
@@ -27,37 +27,28 @@ def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:
     )
 
 
-def _facts(results: Results) -> list[Fact]:
-    models = results.frame("compare_models")
-    facts = _window_facts(results) if models.empty else []
-    for row in models.head(8).to_dict("records"):
-        amount = format_count if row["unit"] == "1" else format_ns
-        facts.append(
-            Fact(
-                f"{str(row['quantity']).replace('_', ' ')} per iteration",
-                format_change(row["difference_ratio"]),
-                f"{amount(row['base_value'])} → {amount(row['other_value'])}: {row['change']}",
-            )
-        )
-    return facts
-
-
 _WINDOW_FACTS = ("window", "busy", "idle", "kernel_count")
 
 
-def _window_facts(results: Results) -> list[Fact]:
-    """Of captures without executions: what the devices did, as recorded."""
+def _facts(results: Results) -> list[Fact]:
+    """What became of the model; of captures without executions what the devices did, as recorded."""
+    models = results.frame("compare_models")
+    if len(models):
+        return [
+            (f"{str(row['quantity']).replace('_', ' ')} per iteration", format_change(row["difference_ratio"]),
+             f"{_both(row['base_value'], row['other_value'], row['unit'])}: {row['change']}")
+            for row in models.head(8).to_dict("records")
+        ]  # fmt: skip
     totals = shown_totals(results)
-    facts = []
-    for row in totals[totals["quantity"].isin(_WINDOW_FACTS)].to_dict("records"):
-        amount = _count if row["unit"] == "1" else format_ns
-        sides = f"{amount(row['base'])} → {amount(row['other'])}, as recorded"
-        facts.append(Fact(QUANTITIES[row["quantity"]], format_change(row["ratio"]), sides))
-    return facts
+    return [
+        (QUANTITIES[row["quantity"]], format_change(row["ratio"]),
+         f"{_both(row['base'], row['other'], row['unit'])}, as recorded")
+        for row in totals[totals["quantity"].isin(_WINDOW_FACTS)].to_dict("records")
+    ]  # fmt: skip
 
 
-def _count(value: float) -> str:
-    return format_count(round(value))
+def _both(base: float, other: float, unit: str) -> str:
+    return f"{amount(base, unit)} → {amount(other, unit)}"
 
 
 def _totals_lead(results: Results, case: Case | None) -> list[str]:

@@ -10,7 +10,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
 from xsp_post.reports.sections import sections_of
-from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.small_page import render_page
 from xsp_post.reports.text import distinct
 from xsp_post.tables.analyses.ranks import rank_sentence
 
@@ -23,15 +23,12 @@ def render(results: Results) -> str:
     fleet = results.frame("fleet")
     done = fleet[fleet["status"] == "done"]
     failed = fleet[fleet["status"] != "done"]
+    with_kernels, kernels = (done["kernel_count"] > 0).sum(), done["kernel_count"].sum()
     facts = [
-        Fact("captures", format_count(len(fleet)), f"{format_count(len(failed))} failed"),
-        Fact(
-            "with kernels",
-            format_count(int((done["kernel_count"] > 0).sum())),
-            f"{format_count(int(done['kernel_count'].sum()))} kernels",
-        ),
-        Fact("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
-        Fact("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
+        ("captures", format_count(len(fleet)), f"{format_count(len(failed))} failed"),
+        ("with kernels", format_count(int(with_kernels)), f"{format_count(int(kernels))} kernels"),
+        ("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
+        ("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
     ]
     statements = headlines(results)
     if len(failed):

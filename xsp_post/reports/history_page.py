@@ -8,7 +8,7 @@ from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.history import history_lines
 from xsp_post.reports.sections import sections_of
-from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.small_page import render_page
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.history import CAUSE, KERNEL, LAYER, MODEL
 
@@ -20,8 +20,8 @@ def render(results: Results) -> str:
     values, changes = results.frame("history_values"), results.frame("history")
     captures = int(values["capture_name"].nunique())
     facts = [
-        Fact("captures", format_count(captures), f"{format_count(values['workload_index'].nunique())} workloads"),
-        Fact("changes", format_count(len(changes[["workload_index", "change_index"]].drop_duplicates()))),
+        ("captures", format_count(captures), f"{format_count(values['workload_index'].nunique())} workloads"),
+        ("changes", format_count(len(changes[["workload_index", "change_index"]].drop_duplicates())), ""),
     ]
     statements = [("kernel", line) for line in history_lines(values, changes)]
     sections = sections_of("history", results, _FRAMES)

@@ -5,22 +5,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from xsp_post import __version__
 from xsp_post.base.output import write_text
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports import shell
 from xsp_post.reports.blocks import rows_of
-from xsp_post.reports.document import Document, build
+from xsp_post.reports.document import build
 from xsp_post.reports.facts import counted
-from xsp_post.reports.page_data import PageData
-from xsp_post.reports.page_rows import SectionRow
 from xsp_post.reports.shell import macro
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
-from xsp_post.reports.trust import Balance, Shown, Split
+from xsp_post.reports.trust import Balance, Split
 from xsp_post.reports.verdict import first_shares
 from xsp_post.reports.why import reach_of
 from xsp_post.tables.analyses.advice import Advice
@@ -72,11 +69,6 @@ def top_rows(rows: list[TopRow], unranked: Sequence[TopRow] = ()) -> list[tuple[
     return [(row, f"{100 * length[id(row)] / widest:.1f}", row in rows) for row in ordered]
 
 
-def findings(found: list[Shown]) -> str:
-    """Problems in the data, their causes, and what to do."""
-    return macro("findings")(found)
-
-
 def trust(summary: Summary) -> str:
     """How accurate the numbers are, what the time went to, and whether every kernel is accounted for."""
     bars = [*map(_split, summary.splits), *map(_balance, summary.balances)]
@@ -118,19 +110,6 @@ def _balance(balance: Balance) -> Bar:
     return QUESTIONS.get(balance.question, balance.question), "", parts, more
 
 
-def missing(rows: Sequence[SectionRow]) -> str:
-    """What this report could also show, and what would record it."""
-    return macro("missing")(rows) if rows else ""
-
-
-def footer(summary: Summary, cut_count: int) -> str:
-    """Sources, version, and what was cut."""
-    return macro("footer")(__version__, summary.sources, cut_count)
-
-
-_VIEWS = ("Why", "Layers", "Kernels", "Timeline", "Compare", "Trust")  # one a question, in the order of the menu
-
-
 def write_report(
     results: Results,
     path: str | os.PathLike[str],
@@ -146,22 +125,15 @@ def write_report(
 
 def render(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> str:
     """The page as text, under 5 MB for any capture."""
-    return render_document(build(results, case=case, only=only))
-
-
-def render_document(document: Document) -> str:
-    """A document as a page."""
-    data = PageData()
-    shell.add_blocks(document.sections, data)
+    document = build(results, case=case, only=only)
     summary = document.summary
     parts = [
         shell.Part("Why", "summary", "Summary", first_screen(summary)),
         *shell.parts_of(document.sections),
-        shell.Part("Trust", "findings", "Findings", findings(summary.findings)),
+        shell.Part("Trust", "findings", "Findings", macro("findings")(summary.findings)),
         shell.Part("Trust", "trust", "Trust and balance", trust(summary)),
-        shell.Part("Trust", "missing", "What is missing", missing(document.missing)),
     ]
-    foot = footer(summary, data.strings.cut_count)
+    if document.missing:
+        parts.append(shell.Part("Trust", "missing", "What is missing", macro("missing")(document.missing)))
     shown = [part for part in parts if part.section or part.html]
-    shown.sort(key=lambda part: _VIEWS.index(part.view))
-    return shell.page(shell.Shell("xsp-post report", summary.title, summary.machine, shown, foot, True), data)
+    return shell.page("xsp-post report", summary.title, summary.machine, shown, summary.sources)

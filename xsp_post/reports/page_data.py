@@ -1,6 +1,7 @@
 """Blocks → the JSON that the page's script reads. Columns, not rows; each text once."""
 
 import json
+from collections.abc import Iterable
 from typing import Any
 
 import altair as alt
@@ -10,7 +11,7 @@ import pandas as pd
 from xsp_post.model.results import with_unknown
 from xsp_post.model.schemas.views import titles_of
 from xsp_post.reports import theme
-from xsp_post.reports.blocks import Chart, Drawing, Table
+from xsp_post.reports.blocks import Block, Chart, Drawing, Table
 from xsp_post.reports.text import StringTable, shorten, visible
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
@@ -49,6 +50,16 @@ class PageData:
                 "config": {"light": theme.config(), "dark": theme.config(dark=True)},
             }
         )
+
+    def add(self, blocks: Iterable[Block]) -> None:
+        """What the page's script shows of blocks."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.add_table(block)
+            elif isinstance(block, Drawing):
+                self.add_drawing(block)
+            elif isinstance(block, Chart):
+                self.add_chart(block)
 
     def add_table(self, table: Table) -> None:
         """A table's columns with text, sort values and full names."""

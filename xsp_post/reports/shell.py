@@ -12,14 +12,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from xsp_post import __version__
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import theme
-from xsp_post.reports.blocks import Block, Chart, Drawing, Note, Section, Table
+from xsp_post.reports.blocks import Chart, Section
 from xsp_post.reports.page_data import PageData
 from xsp_post.reports.text import visible
 from xsp_post.reports.where import place_text
@@ -60,6 +60,7 @@ def _embeddable(script: str) -> str:
     return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
+_VIEWS = ("Why", "Layers", "Kernels", "Timeline", "Compare", "Trust")  # of a report, one a question, as in its menu
 _LONGEST = 600  # characters of a text that stands in the page itself
 _POLICY = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
@@ -78,39 +79,23 @@ class Part:
     section: Section | None = None
 
 
-@dataclass(frozen=True)
-class Shell:
-    """What one page has of its own. ``footer`` and the parts' ``html`` are HTML, everything else is text."""
-
-    brand: str
-    title: str
-    machine: str
-    parts: Sequence[Part]
-    footer: str
-    has_layers: bool = False
-
-
 def parts_of(sections: Sequence[Section]) -> list[Part]:
     """A part for each section; one without a view is a view of its own."""
     return [Part(s.view or s.title, s.id, s.title, section=s) for s in sections]
 
 
-def add_blocks(sections: Sequence[Section], data: PageData) -> None:
-    """The data of all blocks, for the page's script."""
-    for section in sections:
-        for block in section.blocks:
-            if isinstance(block, Table):
-                data.add_table(block)
-            elif isinstance(block, Drawing):
-                data.add_drawing(block)
-            elif isinstance(block, Chart):
-                data.add_chart(block)
-
-
-def page(shell: Shell, data: PageData) -> str:
-    """The page as text. ``data`` holds the blocks already (`add_blocks`)."""
+def page(
+    brand: str, title: str, machine: str, parts: Sequence[Part], sources: Sequence[str] | None = None
+) -> str:  # fmt: skip
+    """The page as text. ``sources``: what a report was made from, whose layers can be followed; None for other pages.
+    The ``html`` of parts is HTML, all else text."""
+    data = PageData()
     contents: dict[str, list[Part]] = {}
-    for part in shell.parts:
+    for part in parts:
+        data.add(part.section.blocks if part.section is not None else ())
+    if sources is not None:
+        parts = sorted(parts, key=lambda part: _VIEWS.index(part.view))
+    for part in parts:
         contents.setdefault(part.view, []).append(part)
     scripts = [*([chart_script()] if data.charts else []), page_script()]
     policy = _POLICY.format(scripts=" ".join(source_hash(script) for script in scripts))
@@ -120,13 +105,15 @@ def page(shell: Shell, data: PageData) -> str:
         .render(
             policy=Markup(policy),
             style=Markup(page_style()),
-            brand=shell.brand,
-            title=visible(shell.title, _LONGEST),
-            machine=visible(shell.machine, _LONGEST),
-            has_layers=shell.has_layers,
+            brand=brand,
+            title=visible(title, _LONGEST),
+            machine=visible(machine, _LONGEST),
+            has_layers=sources is not None,
             contents=contents,
-            parts=[Markup(part.html) if part.section is None else _section(part.section) for part in shell.parts],
-            footer=Markup(shell.footer),
+            parts=parts,
+            version=__version__,
+            sources=sources,
+            cut_count=data.strings.cut_count,
             data=Markup(data.to_json()),
             scripts=[Markup(script) for script in scripts],
         )
@@ -147,33 +134,12 @@ def _environment() -> Environment:
     capital = {"capital": lambda text: text[:1].upper() + text[1:]}
     environment.filters |= {
         "ns": format_ns, "percent": format_ratio_percent, "count": format_count, "place": place_text, **capital,
+        "kind": lambda block: type(block).__name__, "visible": visible, "forms": _forms,
     }  # fmt: skip
     return environment
 
 
-def _section(section: Section) -> dict[str, Any]:
-    blocks = [_block(block) for block in section.blocks]
-    return {"id": section.id, "title": section.title, "question": section.question, "blocks": blocks}
-
-
-def _block(block: Block) -> dict[str, Any]:
-    """What the template says of a block; its numbers are in the data."""
-    kind = {
-        f"is_{name}": isinstance(block, of) for name, of in (("note", Note), ("table", Table), ("drawing", Drawing))
-    }
-    if isinstance(block, Note):
-        css = block.kind if block.kind in ("lead", "note") else f"note {block.kind}"
-        return {**kind, "css": css, "text": visible(block.text, 2000)}
-    if isinstance(block, Table):
-        return {**kind, "id": block.id}
-    if isinstance(block, Drawing):
-        return {**kind, "id": block.id, "kind": block.kind, "caption": block.caption}
-    return {**kind, "id": block.id, "label": block.label, "caption": block.caption, "forms": _forms(block)}
-
-
 def _forms(chart: Chart) -> list[str]:
-    """The labels of a chart's forms, the one shown first being first; none where it has one form."""
+    """The labels of a chart's forms, of which it has several, the one shown first being first."""
     labels = [label for label, _ in chart.alternatives]
-    if not labels:
-        return []
     return [{"Linear": "Log", "Log": "Linear"}.get(labels[0], "Chart"), *labels]
