@@ -2,43 +2,26 @@
    interpreter (`ast`) is used, so that the page needs no right to evaluate text as code. */
 const views = new Map(); // chart id -> {view, holder, alternative}
 
-function rowsOf(columns) {
-  const names = Object.keys(columns);
-  const length = names.length ? columns[names[0]].length : 0;
-  const rows = new Array(length);
-  for (let i = 0; i < length; i++) {
-    const row = {};
-    for (const name of names) row[name] = columns[name][i];
-    rows[i] = row;
-  }
-  return rows;
-}
-const datasets = new Map();
+/* The rows of a data set, new ones each time: Vega writes into them. */
 function dataset(name) {
-  if (!datasets.has(name)) {
-    const stored = DATA.datasets[name];
-    const columns = {};
-    for (const [key, column] of Object.entries(stored)) columns[key] = column.s ? column.s.map(textOf) : column.v;
-    datasets.set(name, rowsOf(columns));
-  }
-  return datasets.get(name);
+  const columns = Object.entries(DATA.datasets[name]).map(([key, column]) => [key, column.s ? column.s.map(textOf) : column.v]);
+  const length = columns.length ? columns[0][1].length : 0;
+  return Array.from({ length }, (_, i) => Object.fromEntries(columns.map(([key, values]) => [key, values[i]])));
 }
-function recolored(value) {
-  if (typeof value === "string") return DATA.dark[value] || value;
-  if (Array.isArray(value)) return value.map(recolored);
-  if (value && typeof value === "object") return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, recolored(v)]));
-  return value;
+/* A specification with each of its values (numbers, texts) replaced: ``of`` is told the value and its key. */
+function replaced(value, of, key = "") {
+  if (Array.isArray(value)) return value.map((one) => replaced(one, of));
+  if (!value || typeof value !== "object") return of(value, key);
+  return Object.fromEntries(Object.entries(value).map(([k, v]) => [k, replaced(v, of, k)]));
 }
 // on a narrow screen labels and legends may not take the room of the bars, whatever the chart allows on a wide one
 const NARROW = { labelLimit: 120, columns: 1 };
 // both ends of a name tell something: an axis cuts it in the middle
 const MIDDLE = "length(datum.label) > 19 ? slice(datum.label, 0, 8) + '…' + slice(datum.label, -10) : datum.label";
-function withShortLabels(value) {
-  if (Array.isArray(value)) return value.map(withShortLabels);
-  if (!value || typeof value !== "object") return value;
-  const short = Object.entries(value).map(([key, v]) => [key, key in NARROW && typeof v === "number" ? Math.min(v, NARROW[key]) : withShortLabels(v)]);
-  for (const [key, v] of short) if (key === "axis" && v?.labelLimit && !v.labelExpr) v.labelExpr = MIDDLE;
-  return Object.fromEntries(short);
+function withMiddle(value) {
+  if (!value || typeof value !== "object") return;
+  if (value.axis?.labelLimit && !value.axis.labelExpr) value.axis.labelExpr = MIDDLE;
+  Object.values(value).forEach(withMiddle);
 }
 
 async function drawChart(holder, alternative) {
@@ -48,10 +31,10 @@ async function drawChart(holder, alternative) {
   const source = chart.specs[choice].spec;
   const target = holder.querySelector(".vega");
   const narrow = target.clientWidth < 520;
-  const wide = dark ? recolored(source) : structuredClone(source);
-  const spec = narrow ? withShortLabels(wide) : wide;
+  const spec = replaced(source, (value, key) => (dark && DATA.dark[value]) || (narrow && key in NARROW && typeof value === "number" ? Math.min(value, NARROW[key]) : value));
+  if (narrow) withMiddle(spec);
   spec.datasets = {};
-  for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name).map((row) => ({ ...row }));
+  for (const name of chart.specs[choice].datasets) spec.datasets[name] = dataset(name);
   if (chart.fluid) spec.width = "container";
   if (spec.height > 200 && window.innerWidth >= 760) spec.height = Math.max(Math.min(spec.height, window.innerHeight - 560), 200);
   // a saved picture says what it shows, and of which capture
@@ -91,7 +74,7 @@ function paintSelection(view) {
   } catch { /* this chart has no layers to highlight */ }
 }
 // on a busy machine a browser has no idle time for minutes: half a second is waited for it
-const whenIdle = (step) => (window.requestIdleCallback || setTimeout)(step, { timeout: 500 });
+const whenIdle = (step, timeout = 500) => (window.requestIdleCallback || setTimeout)(step, { timeout });
 // what is on the screen answers at once, the rest when there is time
 report.onLayer((index) => {
   const later = [];
@@ -125,12 +108,10 @@ for (const holder of chartHolders) {
   const written = remember(holder, () => ({ form: formOf() || null }), () => draw(Number(place.form || 0)));
   buttons.forEach((button, form) => button.addEventListener("click", () => { draw(form); written(); }));
 }
-if ("IntersectionObserver" in window) {
-  const near = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); ensureChart(entry.target); }
-  }, { rootMargin: "700px 0px" });
-  for (const holder of chartHolders) near.observe(holder);
-} else chartHolders.forEach(ensureChart);
+const near = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) { near.unobserve(entry.target); ensureChart(entry.target); }
+}, { rootMargin: "700px 0px" });
+for (const holder of chartHolders) near.observe(holder);
 themeListeners.push(() => {
   for (const holder of chartHolders) if (pending.has(holder)) pending.set(holder, drawChart(holder));
 });
@@ -140,7 +121,7 @@ window.addEventListener("beforeprint", () => { report.renderAll(); });
 window.addEventListener("load", async () => {
   // draw the rest while nobody waits, so that printing and jumping find them ready
   for (const holder of chartHolders) {
-    await new Promise((resolve) => (window.requestIdleCallback || setTimeout)(resolve, { timeout: 3000 }));
+    await new Promise((resolve) => whenIdle(resolve, 3000));
     await ensureChart(holder);
   }
 });

@@ -88,6 +88,12 @@ function showTip(x, y, title, lines) {
   tip.style.top = (y + 18 + box.height > window.innerHeight ? Math.max(8, y - box.height - 12) : y + 18) + "px";
 }
 const hideTip = () => { tip.hidden = true; };
+/* A drawing follows the selected layer, the theme and its own size. */
+function drawnAnew(canvas, draw) {
+  report.onLayer(draw);
+  themeListeners.push(draw);
+  new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
+}
 
 const LEVEL_INK = { CAPTURE: "level-0", APPLICATION: "level-0", MODEL: "level-1", MODULE: "level-2", LAYER: "level-3", OPERATION: "level-4", LIBRARY: "level-5", KERNEL: "level-6", FOLDED: "level-0" };
 const levelWord = (level) => (level === "FOLDED" ? "folded" : level.toLowerCase());
@@ -102,7 +108,7 @@ function buildIcicle(holder, data) {
   const hasDevice = roots.some((i) => data.device_ns[i] > 0);
   const state = { by: hasDevice ? "device_ns" : "host_ns", focus: -1, cursor: roots[0], words: "", hits: null };
   const weight = (i) => data[state.by][i];
-  const total = () => roots.reduce((sum, i) => sum + weight(i), 0);
+  const sumOf = (list, column = state.by) => list.reduce((sum, i) => sum + data[column][i], 0);
 
   const canvas = el("canvas", { tabindex: "0", role: "application", "aria-roledescription": "tree", "aria-label": "The tree as an icicle. Arrow keys move, Enter zooms in, Escape zooms out." });
   const crumbs = el("nav", { class: "crumbs", "aria-label": "Path" });
@@ -139,7 +145,7 @@ function buildIcicle(holder, data) {
       if (hit && !above) sum += weight(i);
       inside[i] = hit || above ? 1 : 0;
     }
-    status.textContent = `${formatCount(state.hits.size)} found, ${formatNs(sum)} = ${formatShare(sum, total())} of the ${state.by === "device_ns" ? "device" : "host"} time`;
+    status.textContent = `${formatCount(state.hits.size)} found, ${formatNs(sum)} = ${formatShare(sum, sumOf(roots))} of the ${state.by === "device_ns" ? "device" : "host"} time`;
   }
   function ancestors(i) {
     const path = [];
@@ -150,25 +156,22 @@ function buildIcicle(holder, data) {
     boxes = [];
     const place = (i, x, w, depth) => {
       boxes.push({ i, x, w, depth });
-      let at = x;
-      const sum = children[i].reduce((s, c) => s + weight(c), 0);
-      const scale = w / Math.max(weight(i), sum, 1);
+      placeAll(children[i], x, w / Math.max(weight(i), sumOf(children[i]), 1), depth + 1);
+    };
+    const placeAll = (list, x, scale, depth) => {
       let odd = false;
-      for (const child of children[i]) {
-        const cw = weight(child) * scale;
-        if (cw >= 0.4) {
-          shaded[child] = odd ? 1 : 0;
-          odd = !odd;
-          place(child, at, cw, depth + 1);
+      for (const i of list) {
+        const w = weight(i) * scale;
+        if (w >= 0.4) {
+          shaded[i] = odd ? 1 : 0;
+          odd = !odd && depth > 0;
+          place(i, x, w, depth);
         }
-        at += cw;
+        x += w;
       }
     };
-    if (state.focus < 0) {
-      let at = 0;
-      const sum = Math.max(total(), 1);
-      for (const root of roots) { const w = (weight(root) / sum) * width; if (w >= 0.4) place(root, at, w, 0); at += w; }
-    } else {
+    if (state.focus < 0) placeAll(roots, 0, width / Math.max(sumOf(roots), 1), 0);
+    else {
       const path = ancestors(state.focus);
       path.slice(0, -1).forEach((i, depth) => boxes.push({ i, x: 0, w: width, depth, above: true }));
       place(state.focus, 0, width, path.length - 1);
@@ -176,8 +179,7 @@ function buildIcicle(holder, data) {
   }
   function describe(i) {
     const lines = [`${levelWord(data.level[i])} · ${formatCount(data.call_count[i])} ${data.level[i] === "KERNEL" ? "executions" : data.level[i] === "FOLDED" ? "paths" : "calls"}`];
-    const deviceTotal = roots.reduce((s, r) => s + data.device_ns[r], 0);
-    if (data.device_ns[i] > 0) lines.push(`device time ${formatNs(data.device_ns[i])} (${formatShare(data.device_ns[i], deviceTotal)}), ${formatCount(data.kernel_count[i])} kernels`);
+    if (data.device_ns[i] > 0) lines.push(`device time ${formatNs(data.device_ns[i])} (${formatShare(data.device_ns[i], sumOf(roots, "device_ns"))}), ${formatCount(data.kernel_count[i])} kernels`);
     if (data.level[i] !== "KERNEL") {
       if (data.host_ns[i] > 0) lines.push(`host time ${formatNs(data.host_ns[i])}`);
       if (data.busy_ns[i] > 0) lines.push(`device busy ${formatNs(data.busy_ns[i])}`);
@@ -305,9 +307,7 @@ function buildIcicle(holder, data) {
   });
   canvas.addEventListener("focus", draw);
   canvas.addEventListener("blur", draw);
-  report.onLayer(draw);
-  themeListeners.push(draw);
-  new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
+  drawnAnew(canvas, draw);
   report.icicle = { state, zoom, find: (words) => { search.value = words; find(words); draw(); }, boxes: () => boxes, status };
   drawCrumbs();
   draw();

@@ -20,11 +20,8 @@ function buildTable(holder, table) {
   }
 
   const body = el("tbody");
-  const heads = columns.map((column) => {
-    const head = el("th", { scope: "col", class: column.align === "num" ? "num" : "text", title: column.help || null },
-      el("button", { type: "button", text: column.title, onclick: () => sortBy(column) }));
-    return head;
-  });
+  const heads = columns.map((column) => el("th", { scope: "col", class: column.align === "num" ? "num" : "text", title: column.help || null },
+    el("button", { type: "button", text: column.title, onclick: () => sortBy(column) })));
   const search = el("input", { type: "search", placeholder: "Search…", "aria-label": `Search in ${table.caption}`, oninput: () => { state.words = search.value; draw(); written(); } });
   const status = el("span", { class: "status", "aria-live": "polite" });
   const copy = el("button", { type: "button", text: "Copy as CSV", onclick: () => copyText(csv(), copy) });
@@ -75,18 +72,16 @@ function buildTable(holder, table) {
   function drawRow(row) {
     const layer = table.layer ? table.layer[row] : -1;
     const line = el("tr", { "data-layer": layer >= 0 ? layer : null });
-    if (layer >= 0) {
-      line.classList.toggle("selected", layer === report.layer);
+    line.classList.toggle("selected", layer >= 0 && layer === report.layer);
+    const opens = (open) => {
       line.tabIndex = 0;
-      line.addEventListener("click", () => { if (!String(window.getSelection())) report.select(layer); });
-      line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) report.select(layer); });
-    }
+      line.addEventListener("click", () => { if (!String(window.getSelection())) open(); });
+      line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) open(); });
+    };
+    if (layer >= 0) opens(() => report.select(layer));
     if (table.span && DATA.drawings.timeline) {
       const [from, to] = table.span[row].map((ns) => Math.round(ns - DATA.drawings.timeline.begins_ns));
-      const open = () => { if (!String(window.getSelection())) report.go(`#timeline&from=${from}&to=${to}`); };
-      line.tabIndex = 0;
-      line.addEventListener("click", open);
-      line.addEventListener("keydown", (event) => { if (event.key === "Enter" && event.target === line) open(); });
+      opens(() => report.go(`#timeline&from=${from}&to=${to}`));
     }
     for (const column of columns) {
       const cell = el("td", { class: column.align });

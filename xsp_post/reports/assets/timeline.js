@@ -217,8 +217,6 @@ function buildTimeline(holder, data) {
     event.preventDefault();
     keys[event.key]();
   });
-  report.onLayer(draw);
-  themeListeners.push(draw);
   const written = remember(holder, () => {
     const isAll = view.to - view.from >= length;
     return { search: state.words || null, from: isAll ? null : Math.round(view.from), to: isAll ? null : Math.round(view.to) };
@@ -226,7 +224,7 @@ function buildTimeline(holder, data) {
     find((search.value = place.search || ""));
     goTime(numberAt("from") || 0, numberAt("to") || length);
   });
-  new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
+  drawnAnew(canvas, draw);
   report.timeline = { view, zoom, draw, count, find, state, lanes };
   draw();
 }
