@@ -271,7 +271,8 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
     has_layers = "layer_index" in data
     role = _roles(row).get("", "kernel")
     color = {} if row.color or len(row.y) > 1 else {
-        "color": theme.highlight(role) if has_layers else alt.ColorValue(theme.color(role))
+        "color": theme.either(alt.ColorValue, theme.SELECTED, theme.color("selected"), theme.color(role))
+        if has_layers else alt.ColorValue(theme.color(role))
     }  # fmt: skip
     ends: dict[str, Any] = {}
     if "x2" in data:

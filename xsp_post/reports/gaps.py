@@ -24,25 +24,23 @@ def not_known(results: Results) -> list[dict[str, str]]:
     return [{"what": what, "why": visible(why, 300)} for what, why in said]
 
 
+# question, way of attribution: what is not known then, and of which part of the device work
+_LOST = (
+    ("launch", "no_launch", "who launched part of the device work", "have no launch row"),
+    ("launch", "none", "in which range part of the device work was launched", "were launched outside every range"),
+    ("layer", "none", "for which layer part of the device work counts", "belong to no layer"),
+)
+
+
 def _from_balance(results: Results) -> list[tuple[str, str]]:
-    said = []
     totals = {row["question"]: row for row in balance(results)}
-    parts = {question: {p["attribution"]: p for p in row["parts"]} for question, row in totals.items()}
-
-    def share(question: str, way: str) -> str:
-        part, total = parts[question][way], totals[question]
-        ratio = format_ratio_percent(part["device_ns"] / max(total["device_ns"], 1))
-        count = format_count(part["operation_count"])
-        return f"{count} device operations, {format_ns(part['device_ns'])}, {ratio} of the device time"
-
-    if "no_launch" in parts.get("launch", {}):
-        said.append(("who launched part of the device work",
-                     f"{share('launch', 'no_launch')}, have no launch row"))  # fmt: skip
-    if "none" in parts.get("launch", {}):
-        said.append(("in which range part of the device work was launched",
-                     f"{share('launch', 'none')}, were launched outside every range"))  # fmt: skip
-    if "none" in parts.get("layer", {}):
-        said.append(("for which layer part of the device work counts", f"{share('layer', 'none')}, belong to no layer"))
+    said = []
+    for question, way, what, why in _LOST:
+        total = totals.get(question, {"parts": []})
+        for part in (part for part in total["parts"] if part["attribution"] == way):
+            ratio = format_ratio_percent(part["device_ns"] / max(total["device_ns"], 1))
+            amount = f"{format_count(part['operation_count'])} device operations, {format_ns(part['device_ns'])}"
+            said.append((what, f"{amount}, {ratio} of the device time, {why}"))
     captures = frame_or_empty(results, "captures", ["graph_count", "graph_ns"])
     if captures["graph_count"].sum():
         said.append((

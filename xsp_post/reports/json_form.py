@@ -12,7 +12,7 @@ from xsp_post.model.schemas import unit_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import Document, build
-from xsp_post.reports.text import visible
+from xsp_post.reports.text import plain
 from xsp_post.reports.trust import balance_data
 
 
@@ -55,7 +55,7 @@ def to_dict(document: Document) -> dict[str, Any]:
 def _top(row: Any) -> dict[str, Any]:
     return {
         "name": row.full_name, "short_name": row.name, "latency_ns": row.latency_ns, "layer_count": row.count,
-        "share_ratio": _plain(row.share), "layer_index": row.layer_index, "bound": row.bound, "text": list(row.lines),
+        "share_ratio": plain(row.share), "layer_index": row.layer_index, "bound": row.bound, "text": list(row.lines),
     }  # fmt: skip
 
 
@@ -96,14 +96,5 @@ def _drawing(drawing: Drawing) -> dict[str, Any]:
 
 
 def _rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    columns = {name: [_plain(v) for v in frame[name].tolist()] for name in frame.columns}
+    columns = {name: [plain(v) for v in frame[name].tolist()] for name in frame.columns}
     return [dict(zip(columns, values)) for values in zip(*columns.values())] if columns else []
-
-
-def _plain(value: Any) -> Any:
-    """A JSON value: unknown and infinite numbers are None, text is visible."""
-    if isinstance(value, str):
-        return visible(value)
-    if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
-        return None
-    return value

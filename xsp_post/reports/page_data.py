@@ -12,7 +12,7 @@ from xsp_post.model.results import with_unknown
 from xsp_post.model.schemas.views import titles_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Block, Chart, Drawing, Table
-from xsp_post.reports.text import StringTable, shorten, visible
+from xsp_post.reports.text import StringTable, plain, shorten, visible
 
 # Name columns of tables: shown short in a fixed-width face, in full on demand.
 _CANVAS_FROM = 1500  # more marks than this are drawn on a canvas instead of as SVG elements
@@ -92,7 +92,7 @@ class PageData:
             "align": "text",
         }
         if theme.is_number(values):
-            column |= {"align": "num", "text": theme.text_of(values, name), "raw": _json_numbers(numbers)}
+            column |= {"align": "num", "text": theme.text_of(values, name), "raw": [plain(v) for v in numbers.tolist()]}
             if name in table.bars:
                 top = float(np.nanmax(values.to_numpy("float64"))) if len(values) else 0.0
                 share = values.to_numpy("float64") / top if top > 0 else np.zeros(len(values))
@@ -181,9 +181,3 @@ class PageData:
             "name": self.strings.numbers(shorten(n, 90) for n in events["name"]),
             "full_name": self.strings.numbers(events["full_name"]),
         }  # fmt: skip
-
-
-def _json_numbers(values: pd.Series) -> list[Any]:
-    if values.dtype == bool:
-        return [bool(v) for v in values.tolist()]
-    return [None if v is None or v is pd.NA or v != v or v in (np.inf, -np.inf) else v for v in values.tolist()]

@@ -1,7 +1,6 @@
 """A what-if prediction → the terminal: measured and predicted times, their interval, and what limits then."""
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
 from rich.console import Console
@@ -115,16 +114,9 @@ _MOST = 5
 _ALSO = "copy=0.5x, launch=0.5x, comm=0.8x, host=0.5x, batch=2x, a time instead of a factor (+2ms)"
 
 
-@dataclass(frozen=True)
-class Candidate:
-    """A change that matches something in a capture, and what it concerns."""
-
-    change: str
-    concerns: str
-
-
-def candidates(results: Results) -> list[Candidate]:
-    """The kernels and layers with most time, and what the advice would change; those with most time first."""
+def candidates(results: Results) -> list[tuple[str, str]]:
+    """Changes that match something in a capture, and what each concerns: of the kernels and layers with most time, and
+    those of the advice."""
     from xsp_post.tables.analyses.advice import advise
 
     limit = main_limit(results)
@@ -134,14 +126,14 @@ def candidates(results: Results) -> list[Candidate]:
     time = kernels["end_ns"] - kernels["start_ns"]
     total = max(int(time.sum()), 1)
     names = time.groupby(kernels["short_name"].astype(str)).sum().nlargest(_MOST)
-    found = [Candidate(f"kernel:{_pattern(str(name))}=0.5x", _said(int(of), total)) for name, of in names.items()]
+    found = [(f"kernel:{_pattern(str(name))}=0.5x", _said(int(of), total)) for name, of in names.items()]
     layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path"])
     layers = layers[layers["capture_id"].isin(limit.captures)].drop_duplicates("layer_index")
     paths = kernels["layer_index"].map(layers.set_index("layer_index")["layer_path"].astype(str))
     heaviest = time.groupby(paths).sum().nlargest(_MOST)
-    found += [Candidate(f"layer:{_pattern(str(path))}=0.5x", _said(int(of), total)) for path, of in heaviest.items()]
+    found += [(f"layer:{_pattern(str(path))}=0.5x", _said(int(of), total)) for path, of in heaviest.items()]
     advice = [one for one in advise(results, limit) if one.change]
-    return found + [Candidate(one.change, f"{gain_of(one)}: {one.what}") for one in advice]
+    return found + [(one.change, f"{gain_of(one)}: {one.what}") for one in advice]
 
 
 def _pattern(text: str) -> str:
@@ -154,15 +146,13 @@ def _said(time: int, total: int) -> str:
     return f"{format_ns(time)}, {format_ratio_percent(time / total)} of the kernel time"
 
 
-def print_candidates(console: Console, found: list[Candidate]) -> None:
+def print_candidates(console: Console, found: list[tuple[str, str]]) -> None:
     """One line each, as they can be pasted."""
     if not found:
         say(console, "No change is given, and nothing was recorded that a replay could change.")
         return
     say(console, Text("No change is given. What this capture could be replayed with:", style="bold"))
-    for one in found:
-        say(
-            console,
-            Text.assemble(("  " + shell_command(["--change", one.change]), "bold"), f"  {shown(one.concerns, 300)}"),
-        )
+    for change, concerns in found:
+        text = Text.assemble(("  " + shell_command(["--change", change]), "bold"), f"  {shown(concerns, 300)}")
+        say(console, text)
     say(console, f"  Also: {_ALSO}; several together. docs/what-if.md explains each.")

@@ -6,7 +6,7 @@ import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.memory_line import place_text
-from xsp_post.reports.text import visible
+from xsp_post.reports.text import plain, visible
 from xsp_post.tables.analyses.memory_peaks import main_device
 from xsp_post.tables.catalogue import why_empty
 
@@ -28,8 +28,8 @@ def quantity(
 ) -> dict[str, Any]:  # fmt: skip
     """One number; NaN and NA are None."""
     return {
-        "name": name, "of": visible(of, 80), "value": _plain(value), "unit": unit, "sample_count": _plain(count),
-        "ci_low": _plain(low), "ci_high": _plain(high), "interval_over": over, "reason": reason,
+        "name": name, "of": visible(of, 80), "value": plain(value), "unit": unit, "sample_count": plain(count),
+        "ci_low": plain(low), "ci_high": plain(high), "interval_over": over, "reason": reason,
     }  # fmt: skip
 
 
@@ -112,9 +112,3 @@ def _memory_peaks(results: Results) -> list[dict[str, Any]]:
         )
         for device in found
     ]
-
-
-def _plain(value: Any) -> Any:
-    if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
-        return None
-    return value.item() if hasattr(value, "item") else value

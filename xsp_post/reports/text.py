@@ -7,6 +7,7 @@ a name cannot reorder, hide or fake its surroundings. Escaping is the page's bus
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,6 +36,15 @@ def visible(text: object, length: int = FULL_LENGTH) -> str:
     if not (shown.isascii() and shown.isprintable()):
         shown = shown.translate(_VISIBLE)
     return f"{shown}… [{left_out} more characters]" if left_out > 0 else shown
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it: unknown and infinite numbers are None, text is visible."""
+    if isinstance(value, str):
+        return visible(value)
+    if value is None or value is pd.NA or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return value.item() if hasattr(value, "item") else value
 
 
 def visible_series(names: pd.Series, length: int = FULL_LENGTH) -> pd.Series:

@@ -147,16 +147,12 @@ def css_variables() -> str:
     )
 
 
-def selected_layer() -> alt.Parameter:
-    """The parameter that the page sets when a layer is selected anywhere; −1: none."""
-    return alt.param(name="selected_layer", value=-1)
-
-
 def layered(*charts: Any, **properties: Any) -> Any:
-    """Charts over one another that know the selected layer. As `alt.layer`, which writes out the data that all have for
-    a name that is not used; `add_params` and `properties` would copy all of it."""
+    """Charts over one another that know the layer that is selected anywhere on the page (−1: none). As `alt.layer`,
+    which writes out the data that all have for a name that is not used; `add_params` and `properties` would copy all
+    of it."""
     first, *others = charts
-    first = first.add_params(selected_layer())
+    first = first.add_params(alt.param(name="selected_layer", value=-1))
     data = first.data
     if data is alt.Undefined or not all(chart.data is data for chart in others):
         return alt.layer(first, *others, **properties)
@@ -164,11 +160,6 @@ def layered(*charts: Any, **properties: Any) -> Any:
     for chart in copies:
         chart.data = alt.Undefined
     return alt.layer(*copies, data=data, **properties)
-
-
-def highlight(role: str) -> Any:
-    """Colour of a mark with a ``layer_index``: its role's, or the selection's."""
-    return either(alt.ColorValue, SELECTED, color("selected"), color(role))
 
 
 def either(channel: Any, test: str, value: Any, otherwise: Any) -> Any:
