@@ -21,6 +21,7 @@ from xsp_post.ingest.ncu import read_ncu
 from xsp_post.ingest.ncu_actions import read_actions
 from xsp_post.ingest.ncu_csv import read_ncu_csv
 from xsp_post.ingest.recognition import sniff_ncu
+from xsp_post.ingest.sources import make_before
 from xsp_post.model.counters import QUANTITIES, CounterReport
 
 REAL = {
@@ -155,7 +156,7 @@ def test_foreign_files_are_refused_in_a_sentence(tmp_path: Path, content: bytes)
 
 def test_other_captures_are_not_taken_for_reports(captures: Path) -> None:
     others = [*(captures / "nsys").glob("*.sqlite"), *(captures / "kineto").iterdir(), *(captures / "other").iterdir()]
-    assert len(others) > 15 and not [path for path in others if sniff_ncu(path)]
+    assert len(others) > 15 and not [path for path in others if path.is_file() and sniff_ncu(path)]
 
 
 # --- stand-ins with the interface of ncu_report ---------------------------------------------------------
@@ -381,6 +382,22 @@ def test_without_the_library_a_local_ncu_reads(tmp_path: Path, monkeypatch: pyte
     with pytest.raises(ToolError, match="too new") as caught:
         read_ncu(report)
     assert caught.value.code == "ncu-import-failed"
+
+
+def test_what_only_a_local_ncu_reads_is_read_before_the_process_is_sealed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sealed process starts no ncu; the CSV of the raw page needs none."""
+    report, page = tmp_path / "r.ncu-rep", tmp_path / "page.ncu-rep"
+    report.write_bytes(b"NVR\x00rest")
+    page.write_text(CSV)
+    without_library(monkeypatch, Path("ncu"))
+    asked: list[Path] = []
+    monkeypatch.setattr(ncu, "import_by_tool", lambda path: asked.append(path) or CSV)
+    make_before([report, page])
+    assert asked == [report]
+    assert len(read_ncu(report).actions) == len(read_ncu(page).actions) == 2
+    assert asked == [report]
 
 
 def test_without_any_reader_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from xsp_post.base import children
 from xsp_post.base.errors import CaptureError, ToolError, XspPostError
 from xsp_post.hardware import tools
 from xsp_post.ingest.ncu_csv import read_ncu_csv
-from xsp_post.ingest.recognition import sniff_ncu
+from xsp_post.ingest.recognition import is_ncu_report, sniff_ncu
 from xsp_post.model.counters import CounterReport
 
 
@@ -28,11 +28,9 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     Values are in base units (ns, byte, hz …). Raises CaptureError when the file holds no result, ToolError when
     nothing is there to read it with. Memory: 16 bytes per value.
     """
-    with path.open("rb") as stream:
-        is_report = stream.read(4) == b"NVR\x00"
-    if not is_report and sniff_ncu(path):
-        return read_ncu_csv(path.read_text(encoding="utf-8", errors="replace"), path.name)
-    if not is_report:
+    if not is_ncu_report(path):
+        if sniff_ncu(path):
+            return read_ncu_csv(path.read_text(encoding="utf-8", errors="replace"), path.name)
         raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
         return read_ncu_csv(asked_before.pop(path, "") or import_by_tool(path), path.name)
@@ -41,15 +39,10 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
 
 def needs_tool(path: Path) -> bool:
     """Whether a file is a report that only ncu can read here."""
-    return path.suffix == ".ncu-rep" and find_spec("ncu_report") is None and not sniff_ncu(path)
+    return path.suffix == ".ncu-rep" and find_spec("ncu_report") is None and is_ncu_report(path)
 
 
-def ask_before_sealing(path: Path) -> None:
-    """Import a report now: a sealed process, forked after this, starts no ncu."""
-    asked_before[path] = import_by_tool(path)
-
-
-asked_before: dict[Path, str] = {}
+asked_before: dict[Path, str] = {}  # imported for a sealed process, which starts no ncu
 
 
 def import_by_tool(path: Path) -> str:

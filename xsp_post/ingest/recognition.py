@@ -14,25 +14,20 @@ from xsp_post.ingest.sqlite_tables import SqliteTables
 CLOCK_FORMAT = "xsp-spans"
 
 
+def is_ncu_report(path: Path) -> bool:
+    """Whether the file begins as an .ncu-rep."""
+    return files.head(path, 4) == b"NVR\x00"
+
+
 def sniff_ncu(path: Path) -> bool:
-    """Whether the file looks like an .ncu-rep (its first bytes) or the CSV of the raw page."""
-    try:
-        with path.open("rb") as stream:
-            start = stream.read(4096)
-    except OSError:
-        return False
-    if start[:4] == b"NVR\x00":
-        return True
-    return b'"Kernel Name"' in start and b'"ID"' in start
+    """Whether the file looks like an .ncu-rep or the CSV of the raw page."""
+    start = files.head(path)
+    return is_ncu_report(path) or (b'"Kernel Name"' in start and b'"ID"' in start)
 
 
 def sniff_clock(path: Path) -> bool:
-    """Whether a file is clock readings of ours. Reads its first bytes."""
-    try:
-        with path.open("rb") as stream:
-            return stream.read(64).startswith(b'{"format": "' + CLOCK_FORMAT.encode())
-    except OSError:
-        return False
+    """Whether a file is clock readings of ours."""
+    return files.head(path).startswith(b'{"format": "' + CLOCK_FORMAT.encode())
 
 
 def sniff_jaeger(path: Path) -> bool:

@@ -113,8 +113,8 @@ def make_before(paths: list[Path]) -> None:
     for path in filter(os.path.isfile, (*paths, *inside, *(expand(runs) if runs else ()))):
         if nsys_report.has_report_name(path) and os.access(path, os.R_OK) and not files.is_sqlite(path):
             nsys_report.exported(path)
-        elif ncu.needs_tool(path):
-            ncu.ask_before_sealing(path)
+        elif os.access(path, os.R_OK) and ncu.needs_tool(path):
+            ncu.asked_before[path] = ncu.import_by_tool(path)
 
 
 def begin(path: Path) -> SqliteTables | None:
