@@ -1,6 +1,6 @@
 """Captures in: a ``parquetdir``/``arrowdir`` export (a folder with one file per table) as Arrow columns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,12 +118,11 @@ class FolderTables:
 
                 return pq.read_table(file, columns=columns)
             with pa.memory_map(str(file)) as source:
-                opener: Callable[..., Any] = pa.ipc.open_file if file.suffix == ".arrow" else pa.ipc.open_stream
                 try:
-                    whole = opener(source).read_all()
+                    whole = pa.ipc.open_file(source).read_all()
                 except pa.ArrowInvalid:  # the two Arrow forms go by either suffix
                     source.seek(0)
-                    whole = (pa.ipc.open_stream if opener is pa.ipc.open_file else pa.ipc.open_file)(source).read_all()
+                    whole = pa.ipc.open_stream(source).read_all()
             return whole if columns is None else whole.select(columns)
         except (pa.ArrowException, OSError) as error:
             raise self._unreadable(file) from error

@@ -4,6 +4,7 @@ Readers collect columns as plain lists or object arrays; these turn them into th
 contract (see ``trace.Trace``) in one vectorised step per column.
 """
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -93,6 +94,12 @@ def _fits(value: Any) -> bool:
     if isinstance(value, int):
         return _INT64.min <= value <= _INT64.max
     return isinstance(value, (float, str))
+
+
+def three_sizes(text: Any) -> tuple[int, int, int]:
+    """``[48 1 1]``, ``(48, 1, 1)`` → (48, 1, 1); zeros where it is something else."""
+    numbers = re.findall(r"\d{1,10}", str(text or ""))
+    return (int(numbers[0]), int(numbers[1]), int(numbers[2])) if len(numbers) == 3 else (0, 0, 0)
 
 
 def one_thread(process: str, thread: str) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pandas as pd
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import clock_offset, interning, json_text, json_times
-from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name
+from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name, three_sizes
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
@@ -249,7 +249,7 @@ class _Assembly:
             sizes = _tag(rows, f"{kind}_sharedMemory", f"{kind}_shared_memory")
             frame[f"{kind}_shared_memory_bytes"] = int_column(sizes, 0)
         for key in ("grid", "block"):
-            sizes = [_triple(text) for text in _tag(rows, f"{key}_dim")]
+            sizes = [three_sizes(text) for text in _tag(rows, f"{key}_dim")]
             frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
         return interning.conform(frame.reset_index(drop=True), interning.ACTIVITY_DTYPES)
 
@@ -307,12 +307,6 @@ class _Assembly:
         )  # fmt: skip
 
 
-def _triple(text: Any) -> tuple[int, int, int]:
-    """``[48 1 1]`` → (48, 1, 1); zeros where it is something else."""
-    numbers = re.findall(r"\d{1,9}", str(text or ""))
-    return (int(numbers[0]), int(numbers[1]), int(numbers[2])) if len(numbers) == 3 else (0, 0, 0)
-
-
 def _number(value: Any) -> float:
     try:
         return float(value)
@@ -337,7 +331,7 @@ def _counters(spans: pd.DataFrame, report_name: str) -> CounterReport | None:
     units = ["flop" if "flop" in name else "byte" if name.endswith("_bytes") else "" for name in metrics["metric_name"]]
     metrics = metrics.assign(unit=units).astype({"value": "float64", "metric_name": "category", "unit": "category"})
     names = [str(name or "") for name in _tag(launches, "kernel", "name")]
-    grids, blocks = ([_triple(text) for text in _tag(launches, key)] for key in ("grid_dim", "block_dim"))
+    grids, blocks = ([three_sizes(text) for text in _tag(launches, key)] for key in ("grid_dim", "block_dim"))
     columns: dict[str, Any] = {
         "name": names, "short_name": [short_kernel_name(name) for name in names], "workload_type": "kernel",
         "correlation_id": int_column(_tag(launches, "correlation_id")),

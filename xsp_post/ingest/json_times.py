@@ -42,14 +42,14 @@ def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
     digits = text.translate(None, b".\n")
     if not digits.isdigit():
         return None
-    found = _alike(text, len(digits), len(times)) or _different(text, len(times))
+    found = _digits_of_lines(text, len(times))
     if found is None:
         return None
     width, fraction = found
     if np.min(width) < 1 or np.max(width) > _MOST_DIGITS or np.max(fraction) > 3:
         return None
     offsets = np.zeros(len(times) + 1, np.int32)
-    np.cumsum(np.broadcast_to(width, len(times)), out=offsets[1:])
+    np.cumsum(width, out=offsets[1:])
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
     try:
         values = pa.Array.from_buffers(pa.string(), len(times), buffers).cast(pa.int64()).to_numpy()
@@ -58,19 +58,8 @@ def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
     return None if (values > _MOST_NS // _SCALES[fraction]).any() else values * _SCALES[fraction]
 
 
-def _alike(text: bytes, digit_count: int, count: int) -> tuple[Any, Any] | None:
-    """Digits of each line, and behind its point, where all lines have the same and a point; else None."""
-    length, point = text.find(b"\n") + 1, text.find(b".")
-    if not 0 <= point < length or len(text) != count * length or digit_count != count * (length - 2):
-        return None
-    lines = np.frombuffer(text, np.uint8).reshape(count, length)
-    if (lines[:, point] != ord(".")).any() or (lines[:, -1] != ord("\n")).any():
-        return None
-    return length - 2, length - 2 - point
-
-
-def _different(text: bytes, count: int) -> tuple[Any, Any] | None:
-    """The same of lines of any lengths, by line; None where there are more or fewer, or one has several points."""
+def _digits_of_lines(text: bytes, count: int) -> tuple[np.ndarray, np.ndarray] | None:
+    """Digits of each line, and behind its point; None where lines are more or fewer, or one has several points."""
     data = np.frombuffer(text, np.uint8)
     ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
     if len(ends) != count:

@@ -8,6 +8,7 @@ with themselves as launches, and a finding says so.
 """
 
 from collections import Counter
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -215,7 +216,8 @@ class _Assembly:
 
         columns: dict[str, Any] = {
             "sequence": numbers("sequence"), "arguments_id": numbers("arguments_id"),
-            "shape_text": self._shapes(numbers("shape_id")), "layer_type": self._module_classes(),
+            "shape_text": self._by_text(numbers("shape_id"), str),
+            "layer_type": self._by_text(numbers("name_id"), _module_class),
         }  # fmt: skip
         if len(self.allocations) and len(spans):
             columns["allocated_bytes"] = self._allocated_bytes()
@@ -223,19 +225,11 @@ class _Assembly:
             columns["message_text_id"] = numbers("message_text_id")
         return pd.DataFrame(columns, index=spans.index)
 
-    def _shapes(self, shape_ids: np.ndarray) -> pd.Categorical:
-        used, codes = np.unique(shape_ids, return_inverse=True)
+    def _by_text(self, numbers: np.ndarray, said: Callable[[str], str]) -> pd.Categorical:
+        """What texts say, by their numbers (−1 none, ''); each is looked at once."""
+        used, codes = np.unique(numbers, return_inverse=True)
         texts = self.strings.array()
-        return pd.Categorical(np.array(["" if one < 0 else texts[one] for one in used], object)).take(codes)
-
-    def _module_classes(self) -> pd.Categorical:
-        """Class of an nn.Module frame: ``nn.Module: Linear_3`` → Linear; '' for other spans."""
-        used, codes = np.unique(self.spans["name_id"].to_numpy(), return_inverse=True)
-        classes = [
-            text.removeprefix(MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(MODULE_PREFIX) else ""
-            for text in self.strings.array()[used]
-        ]
-        return pd.Categorical(np.array(classes, object)).take(codes)
+        return pd.Categorical(np.array(["" if one < 0 else said(texts[one]) for one in used], object)).take(codes)
 
     def _allocated_bytes(self) -> np.ndarray:
         """Bytes allocated (not net of what was freed) on the span's thread while it was open: of the GPU's memory, in
@@ -302,6 +296,11 @@ _AS_WELL = 0.02  # share of the work that precedes its launch
 _COLUMNS = ("name_id", "process_id", "thread_id", "start_ns", "end_ns", "source_row_id", "is_open", "kind")
 _OPTION_KEYS = ("record_shapes", "with_stack", "with_flops", "with_modules", "profile_memory",
                 "cuda_runtime_version", "hip_runtime_version")  # fmt: skip
+
+
+def _module_class(text: str) -> str:
+    """Class of an nn.Module frame: ``nn.Module: Linear_3`` → Linear; '' for other spans."""
+    return text.removeprefix(MODULE_PREFIX).rsplit("_", 1)[0] if text.startswith(MODULE_PREFIX) else ""
 
 
 def _concatenated(parts: list[Columns]) -> pd.DataFrame:

@@ -118,19 +118,22 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
 
 def overheads(events: pd.DataFrame) -> pd.DataFrame:
     """``Trace.profiler_overhead``; rows of threads without ranges or calls are left out."""
-    if events.empty:
-        return empty_frame(OVERHEAD_DTYPES)
-    known = events[(events["thread_index"] >= 0) & (events["end_ns"] > events["start_ns"])]
-    return known.assign(overhead_type=0)[list(OVERHEAD_DTYPES)].astype(OVERHEAD_DTYPES).reset_index(drop=True)
+    return _of_known_threads(events.assign(overhead_type=0), OVERHEAD_DTYPES)
 
 
 def python_frames(events: pd.DataFrame) -> pd.DataFrame:
     """``Trace.python_frames``, outer frames first."""
+    if len(events):
+        outer_first = ["thread_index", "start_ns", "end_ns"]
+        events = events.sort_values(outer_first, ascending=[True, True, False], kind="stable")
+    return _of_known_threads(events, FRAME_DTYPES)
+
+
+def _of_known_threads(events: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
     if events.empty:
-        return empty_frame(FRAME_DTYPES)
+        return empty_frame(dtypes)
     known = events[(events["thread_index"] >= 0) & (events["end_ns"] > events["start_ns"])]
-    known = known.sort_values(["thread_index", "start_ns", "end_ns"], ascending=[True, True, False], kind="stable")
-    return known[list(FRAME_DTYPES)].astype(FRAME_DTYPES).reset_index(drop=True)
+    return known[list(dtypes)].astype(dtypes).reset_index(drop=True)
 
 
 @lru_cache(1 << 16)

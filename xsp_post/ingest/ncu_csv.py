@@ -13,7 +13,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO, WARNING
 from xsp_post.counters.quantities import is_input
-from xsp_post.ingest.interning import short_kernel_name
+from xsp_post.ingest.interning import short_kernel_name, three_sizes
 from xsp_post.model.counters import ACTION_DTYPES, PATH_SEPARATOR, CounterReport
 from xsp_post.names.range_text import DOMAIN
 
@@ -122,7 +122,7 @@ def _csv_actions(
                            ("Device", "device_id")):  # fmt: skip
         rows[column] = [_whole(cell) for cell in columns.get(header, [""] * count)]
     for header, column in (("Grid Size", "grid"), ("Block Size", "block")):
-        triples = [_triple(cell) for cell in columns.get(header, [""] * count)]
+        triples = [three_sizes(cell) for cell in columns.get(header, [""] * count)]
         for axis, values in zip("xyz", zip(*triples)):
             rows[f"{column}_{axis}"] = list(values)
     return rows
@@ -142,11 +142,6 @@ def _csv_ranges(cell: str) -> dict[str, tuple[str, ...]]:
 def _whole(cell: str) -> int:
     digits = cell.replace(",", "").strip()
     return int(digits) if digits.lstrip("-").isdigit() else UNKNOWN_ID
-
-
-def _triple(cell: str) -> tuple[int, int, int]:
-    numbers = [int(n) for n in re.findall(r"\d+", cell.replace(",", ", ") if "(" not in cell else cell)]
-    return (numbers[0], numbers[1], numbers[2]) if len(numbers) == 3 else (0, 0, 0)
 
 
 def _plain(cell: str) -> Any:

@@ -23,12 +23,8 @@ _COPY_KINDS = {
 
 def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering) -> pd.DataFrame:
     """Kernels, copies, sets and opaque graph executions, one row each. Takes their rows out of ``tables``."""
-    parts = [
-        _device_rows(tables.pop("kernel"), ActivityKind.KERNEL, strings, numbering),
-        _device_rows(tables.pop("memcpy"), ActivityKind.MEMCPY, strings, numbering),
-        _device_rows(tables.pop("memset"), ActivityKind.MEMSET, strings, numbering),
-        _device_rows(tables.pop("graph"), ActivityKind.GRAPH, strings, numbering),
-    ]
+    kinds = (ActivityKind.KERNEL, ActivityKind.MEMCPY, ActivityKind.MEMSET, ActivityKind.GRAPH)
+    parts = [_device_rows(tables.pop(kind.name.lower()), kind, strings, numbering) for kind in kinds]
     filled = [p for p in parts if len(p)] or parts[:1]
     if len(filled) == 1:
         return filled[0]
@@ -104,7 +100,7 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
     return np.array([*names, -1], np.int32)[codes]
 
 
-def no_sentinel(values: np.ndarray) -> np.ndarray:
-    """Numbers of graph nodes; 0 where there is none."""
+def no_sentinel(values: np.ndarray, none: int = 0) -> np.ndarray:
+    """Numbers of graph nodes or events; ``none`` where there is none (0xFFFFFFFF, NULL)."""
     is_none = (values == NONE_32) | (values == NULL)
-    return np.where(is_none, 0, values) if is_none.any() else values
+    return np.where(is_none, none, values) if is_none.any() else values

@@ -65,12 +65,8 @@ class NsysHostRows:
     def _events(self, keep: Any) -> pd.DataFrame:
         """Rows of the scheduler: start_ns, is_in, global_tid, cpu, block (why it went, −1 not recorded)."""
         wants = (_START, WantedColumn("isSchedIn", "is_in"), _TID, WantedColumn("cpu", "cpu", -1))
-        blocks = (WantedColumn("threadBlock", "block", -1),)
-        known = self.source.columns(resolve(self.source.tables(), "SCHED_EVENTS"))
-        rows = self._read("SCHED_EVENTS", (*wants, *(one for one in blocks if one.column in known)), keep)
-        columns = {name: numbers(rows, name) for name in ("start_ns", "is_in", "global_tid", "cpu")}
-        block = numbers(rows, "block") if "block" in rows.schema.names else np.full(len(columns["cpu"]), -1)
-        return pd.DataFrame({**columns, "block": block})
+        rows = self._read("SCHED_EVENTS", wants, keep, (WantedColumn("threadBlock", "block", -1),))
+        return pd.DataFrame({name: numbers(rows, name) for name in ("start_ns", "is_in", "global_tid", "cpu", "block")})
 
     def _others_ran(self, cpu: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
         """How long threads of the recording ran on a processor within each interval, whose own thread did not; ns."""
@@ -128,11 +124,13 @@ class NsysHostRows:
             }
         )
 
-    def _read(self, table: str, wants: tuple[WantedColumn, ...], keep: Any) -> pa.Table:
+    def _read(
+        self, table: str, wants: tuple[WantedColumn, ...], keep: Any, optional: tuple[WantedColumn, ...] = ()
+    ) -> pa.Table:
         name = resolve(self.source.tables(), table)
         if not {want.column for want in wants} <= self.source.columns(name):
             name = "-"  # a table without what is needed counts as absent
-        return self.source.read([Request(name, wants, keep=keep)])[0]
+        return self.source.read([Request(name, (*wants, *optional), keep=keep)])[0]
 
     def _threads(self, global_tid: np.ndarray) -> np.ndarray:
         return np.searchsorted(self.global_tids, global_tid).astype(np.int32)
@@ -149,4 +147,4 @@ class NsysHostRows:
 
 
 def _numbers(rows: pa.RecordBatch, column: str) -> np.ndarray:
-    return rows.column(rows.schema.get_field_index(column)).to_numpy(zero_copy_only=False)
+    return rows.column(column).to_numpy(zero_copy_only=False)

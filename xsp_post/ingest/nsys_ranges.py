@@ -55,11 +55,7 @@ class RangeReader:
         return spans, domains
 
     def _range_rows(self, nvtx: pa.Table, push_pop: np.ndarray) -> pd.DataFrame:
-        name = self.strings.inline(nvtx.column("text"))
-        text_number = numbers(nvtx, "text_number")
-        by_number = (name < 0) & (text_number != NULL)
-        if by_number.any():
-            name[by_number] = self.strings.by_number(text_number[by_number])
+        name = _texts(self.strings, nvtx, "text", "text_number")
         closer = numbers(nvtx, "end_global_tid")
         kind = np.where(push_pop, int(SpanKind.PUSH_POP), int(SpanKind.START_END)).astype(np.int8)
         is_cross_thread = (closer != NULL) & (closer != 0) & (closer != numbers(nvtx, "global_tid"))
@@ -79,11 +75,7 @@ class RangeReader:
         count = nvtx.num_rows
         if not count:
             return none(count)
-        payload = self.strings.inline(nvtx.column("json_text"))
-        json_number = numbers(nvtx, "json_number")
-        has = json_number != NULL
-        if has.any():
-            payload[has] = self.strings.by_number(json_number[has])
+        payload = _texts(self.strings, nvtx, "json_text", "json_number")
         for column in ("int64_value", "uint64_value"):
             values = numbers(nvtx, column)
             has = (values != NULL) & (payload < 0)
@@ -97,11 +89,7 @@ class RangeReader:
         """Our own ``shape:[…]`` marks belong to the innermost range around them (workload.ranges)."""
         from xsp_post.arrays.intervals import nest
 
-        texts = self.strings.inline(marks.column("text"))
-        text_number = numbers(marks, "text_number")
-        missing = (texts < 0) & (text_number != NULL)
-        if missing.any():
-            texts[missing] = self.strings.by_number(text_number[missing])
+        texts = _texts(self.strings, marks, "text", "text_number")
         codes, used = pd.factorize(texts)
         known = self.strings.texts
         is_shape = np.array([one >= 0 and known[one].startswith("shape:") for one in used.tolist()], bool)[codes]
@@ -143,9 +131,8 @@ class RangeReader:
         if len(created):
             rows = nvtx.take(pa.array(created))
             aside = Interner(self.strings.ids, self.strings.values)
-            text = aside.inline(rows.column("text"))
-            by_number = aside.by_number(numbers(rows, "text_number"))
-            text, known = np.where(text < 0, by_number, text), aside.texts
+            text = _texts(aside, rows, "text", "text_number")
+            known = aside.texts
             for g, d, c in zip(gpid[created].tolist(), domain[created].tolist(), text.tolist()):
                 if c >= 0:
                     named[g, d] = known[c]
@@ -172,6 +159,16 @@ class RangeReader:
         for (g, d), index in self._domain_keys.items():
             result[(domain == d) & (gpid == g)] = index
         return result
+
+
+def _texts(strings: Interner, rows: pa.Table, inline: str, number: str) -> np.ndarray:
+    """String ids of texts that stand in a column of the rows, or of whose StringIds row another one has the number; −1
+    none."""
+    found, of_row = strings.inline(rows.column(inline)), numbers(rows, number)
+    has_number = (found < 0) & (of_row != NULL)
+    if has_number.any():
+        found[has_number] = strings.by_number(of_row[has_number])
+    return found
 
 
 # Sums and differences of such times stay inside int64. Exports with --ts-normalize=true hold times since 1970.

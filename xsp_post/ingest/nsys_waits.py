@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings
+from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_strings import numbers
-from xsp_post.ingest.tables import NONE_32, NULL
+from xsp_post.ingest.tables import NULL
 from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
 
 # What the call's name says, first match wins.
@@ -42,8 +43,8 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
         "process_index": process, "thread_index": of_launch(launches, "thread_index", launch), "launch_id": launch,
         "name_id": name, "kind": kinds_of(name, texts), "device_id": numbers(table, "device_id", np.int32),
         "context_id": numbers(table, "context_id", np.int32), "stream_id": numbers(table, "stream_id", np.int32),
-        "event_id": _no_sentinel(numbers(table, "event_id")),
-        "event_sync_id": _no_sentinel(numbers(table, "event_sync_id")),
+        "event_id": no_sentinel(numbers(table, "event_id"), -1),
+        "event_sync_id": no_sentinel(numbers(table, "event_sync_id"), -1),
         "event_record_correlation_id": np.full(table.num_rows, -1, np.int64), "start_ns": start,
         "end_ns": np.where(end == NULL, start, end),
     }  # fmt: skip
@@ -60,8 +61,8 @@ def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) ->
         "device_id": numbers(table, "device_id", np.int32),
         "context_id": numbers(table, "context_id", np.int32),
         "stream_id": numbers(table, "stream_id", np.int32),
-        "event_id": _no_sentinel(numbers(table, "event_id")),
-        "event_sync_id": _no_sentinel(numbers(table, "event_sync_id")),
+        "event_id": no_sentinel(numbers(table, "event_id"), -1),
+        "event_sync_id": no_sentinel(numbers(table, "event_sync_id"), -1),
         "timestamp_ns": numbers(table, "timestamp_ns"),
     }
     return pd.DataFrame(columns).astype(CUDA_EVENT_DTYPES)
@@ -82,8 +83,3 @@ def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
 def of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.ndarray:
     """A column of the launches by their rows, −1 for none."""
     return np.append(launches[column].to_numpy(), launches[column].dtype.type(-1))[launch]
-
-
-def _no_sentinel(values: np.ndarray) -> np.ndarray:
-    """``none`` (0xFFFFFFFF, NULL) as −1."""
-    return np.where((values == NONE_32) | (values == NULL), -1, values)

@@ -5,6 +5,7 @@ looked for by name, whatever stands around them; a payload that says nothing kno
 """
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,52 +16,40 @@ from xsp_post.ingest.json_text import whole_characters
 from xsp_post.names import range_text
 
 COLUMNS = ("shape_text", "layer_type", "tactic_name")
+_OF_MARKS = ("shape_text", "flop_count", "least_bytes")
 _LONGEST = 200_000  # characters of one payload that are looked at
 
 
 def span_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
-    """`payload_attributes` and `mark_attributes` in one frame, indexed by span id; the marks win."""
-    payloads, marks = payload_attributes(spans, strings), mark_attributes(spans, strings)
+    """What the JSON payloads of ranges (`COLUMNS`, '' where one does not say) and our own marks (`_OF_MARKS`, numbers
+    NaN unknown) say, by span id; the marks win."""
+    payloads = _by_text(spans, strings, "payload_text_id", _read, COLUMNS)
+    marks = _by_text(spans, strings, "shape_text_id", _of_mark, _OF_MARKS)
     return marks.combine_first(payloads) if len(marks) else payloads
 
 
-def mark_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
-    """shape_text, flop_count and least_bytes (NaN unknown) of the spans with a mark of ours, by span id.
-
-    Each different text is parsed once; ``spans.shape_text_id`` is the text of the mark, −1 none.
-    """
-    columns = ["shape_text", "flop_count", "least_bytes"]
-    if "shape_text_id" not in spans:
-        return pd.DataFrame(columns=columns)
-    codes, used = pd.factorize(spans["shape_text_id"].to_numpy())
-    said = [range_text.parse(str(strings[number])) if number >= 0 else None for number in used.tolist()]
-    has = np.array([one is not None and one.kind == range_text.SHAPE for one in said] + [False])
-    rows = np.flatnonzero(has[codes])
-    table = pd.DataFrame(
-        [(one.shape_text, one.flop_count, one.least_bytes) if one is not None else ("", -1, -1) for one in said],
-        columns=columns,
-    )
-    return table.iloc[codes[rows]].set_axis(rows).replace({"flop_count": {-1: np.nan}, "least_bytes": {-1: np.nan}})
+def _by_text(
+    spans: pd.DataFrame, strings: Strings, column: str, read: Callable[[str], tuple[Any, ...] | None],
+    columns: tuple[str, ...],
+) -> pd.DataFrame:  # fmt: skip
+    """What the texts of a column say, by span id; each different one is read once, None says nothing."""
+    if column not in spans or not (spans[column] >= 0).any():
+        return pd.DataFrame(columns=list(columns))
+    codes, used = pd.factorize(spans[column].to_numpy())
+    said = [read(str(strings[number])) if number >= 0 else None for number in used.tolist()]
+    is_known = np.array([one is not None for one in said])[codes]
+    table = pd.DataFrame([one or (None,) * len(columns) for one in said], columns=list(columns))
+    return table.iloc[codes[is_known]].set_axis(np.flatnonzero(is_known)).infer_objects()
 
 
-def payload_attributes(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
-    """Columns `COLUMNS` for the spans with a JSON payload, indexed by span id ('' where it does not say).
-
-    Each different payload is parsed once.
-    """
-    if "payload_text_id" not in spans or not (spans["payload_text_id"] >= 0).any():
-        return pd.DataFrame(columns=list(COLUMNS))
-    codes, used = pd.factorize(spans["payload_text_id"].to_numpy())
-    said = [_read(str(strings[number])) if number >= 0 else None for number in used.tolist()]
-    has = np.array([one is not None for one in said] + [False])
-    rows = np.flatnonzero(has[codes])
-    if not len(rows):
-        return pd.DataFrame(columns=list(COLUMNS))
-    table = pd.DataFrame([one or dict.fromkeys(COLUMNS, "") for one in said], columns=list(COLUMNS))
-    return table.iloc[codes[rows]].set_axis(rows)
+def _of_mark(text: str) -> tuple[Any, ...] | None:
+    said = range_text.parse(text)
+    if said is None or said.kind != range_text.SHAPE:
+        return None
+    return (said.shape_text, *(np.nan if one == -1 else one for one in (said.flop_count, said.least_bytes)))
 
 
-def _read(text: str) -> dict[str, str] | None:
+def _read(text: str) -> tuple[str, str, str] | None:
     if not text.lstrip().startswith(("{", "[")) or len(text) > _LONGEST:
         return None
     try:
@@ -68,11 +57,11 @@ def _read(text: str) -> dict[str, str] | None:
     except (ValueError, RecursionError):
         return None
     found = _flat(value)
-    return {
-        "shape_text": _shape(found.get("outputs"), found) or _shape(found.get("inputs"), {}),
-        "layer_type": _words(found.get("layertype", found.get("type", found.get("operation")))),
-        "tactic_name": _words(found.get("tacticname", found.get("tactic", found.get("tacticvalue")))),
-    }
+    return (
+        _shape(found.get("outputs"), found) or _shape(found.get("inputs"), {}),
+        _words(found.get("layertype", found.get("type", found.get("operation")))),
+        _words(found.get("tacticname", found.get("tactic", found.get("tacticvalue")))),
+    )
 
 
 def _flat(value: Any) -> dict[str, Any]:

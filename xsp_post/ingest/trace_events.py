@@ -85,7 +85,8 @@ def _hand_over(decoder: Decoder, typed: EventDecoder, text: bytearray, on_piece:
                 on_piece(*typed.of_values(decoder.decode(_in_characters(piece))))
         except json.JSONDecodeError as error:
             if error.msg != "Extra data" and error.pos < len(error.doc) - 1:
-                raise _damaged(decoder.path, error) from error
+                why = f"the JSON is damaged in the event list ({error.msg})"
+                raise CaptureError(f"{decoder.path}: {why}.", code="trace-not-json") from error
             end, step = min(cut - step, error.pos), 2 * step
         else:
             return cut
@@ -150,10 +151,6 @@ def _last_boundary(text: bytearray, limit: int) -> int:
         if last is not None:
             return last.start() + 1
     return 0
-
-
-def _damaged(path: Path, error: json.JSONDecodeError) -> CaptureError:
-    return CaptureError(f"{path}: the JSON is damaged in the event list ({error.msg}).", code="trace-not-json")
 
 
 def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
