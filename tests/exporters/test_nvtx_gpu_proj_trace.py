@@ -67,7 +67,7 @@ def test_the_small_analysis_by_hand():
 
 def test_csv_has_the_headers_of_nsys_stats(tmp_path):
     path = tmp_path / "trace.csv"
-    written = official.write_csv(small_analysis(iterations=1), path)
+    written = official.write(small_analysis(iterations=1), path)
     lines = path.read_text().splitlines()
     assert lines[0] == (
         "Name,Projected Start (ns),Projected Duration (ns),Orig Start (ns),Orig Duration (ns),Style,PID,TID,"
@@ -76,13 +76,13 @@ def test_csv_has_the_headers_of_nsys_stats(tmp_path):
     assert written.counts == {"ranges": 8} and len(lines) == 9
     assert ",,:" in lines[1]  # no parent: empty, not NaN and not 0
     with pytest.raises(OutputError):
-        official.write_csv(small_analysis(iterations=1), path)
+        official.write(small_analysis(iterations=1), path)
 
 
 def test_names_with_commas_and_quotes_survive(tmp_path):
     layers = [('a"b,c\n</script>', "Conv2d", [("k", 10)])]
     path = tmp_path / "trace.csv"
-    official.write_csv(small_analysis(layers=layers), path)
+    official.write(small_analysis(layers=layers), path)
     assert f"xsp:{layers[0][0]}:Conv2d#0" in pd.read_csv(path)["Name"].tolist()
 
 
@@ -106,7 +106,7 @@ def test_no_ranges_at_all(tmp_path):
     kernels = small_analysis().frame("kernels")
     empty = analysis_of(frame_of("nodes", []), kernels)
     assert list(official.data(empty).columns) == COLUMNS
-    written = official.write_parquet(empty, tmp_path / "a.parquet")
+    written = official.write(empty, tmp_path / "a.parquet")
     assert [f.code for f in written.findings] == ["export-empty"]
     assert pyarrow.parquet.read_table(tmp_path / "a.parquet").schema.remove_metadata() == official.PARQUET_SCHEMA
 
@@ -121,7 +121,7 @@ def nvidia(captures):
 
 def test_types_and_columns_equal_the_official_file(nvidia, tmp_path):
     path = tmp_path / "trace.parquet"
-    official.write_parquet(small_analysis(), path)
+    official.write(small_analysis(), path)
     ours, theirs = pyarrow.parquet.read_schema(path), nvidia[1].schema
     assert [(f.name, f.type) for f in ours] == [(f.name, f.type) for f in theirs]
 
@@ -163,7 +163,7 @@ def test_the_official_report_is_reproduced(nvidia, tmp_path):
         }
     )
     path = tmp_path / "trace.parquet"
-    official.write_parquet(analysis_of(nodes, kernels), path)
+    official.write(analysis_of(nodes, kernels), path)
     ours = pd.read_parquet(path)
     same = [c for c in theirs.columns if c != "NumGPUOps"]  # the real number of operations is not public
     pd.testing.assert_frame_equal(ours[same], theirs[same])
@@ -227,5 +227,5 @@ def test_projection_equals_the_definition_word_by_word(spans, calls):
 
 def test_it_is_arrow_all_the_way(tmp_path):
     path = tmp_path / "t.parquet"
-    official.write_parquet(small_analysis(), path)
+    official.write(small_analysis(), path)
     assert pyarrow.parquet.read_table(path).schema.field("ParentId").type == pa.float64()

@@ -217,7 +217,7 @@ def test_negative_and_zero_times(tmp_path):
 
 
 def test_the_package_may_be_missing(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", None)
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace.perfetto_trace_pb2", None)
     with pytest.raises(ToolError) as caught:
         perfetto.write(small_analysis(), tmp_path / "t")
     assert caught.value.code == "perfetto-missing" and not list(tmp_path.iterdir())

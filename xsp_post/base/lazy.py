@@ -1,8 +1,10 @@
-"""Public names of a package → the modules below it that have them, imported when a name is first used."""
+"""What is imported when it is used: public names of a package that modules below it have, and optional packages."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
+
+from xsp_post.base.errors import ToolError
 
 
 def lazily(package: str, modules: dict[str, str]) -> Callable[[str], Any]:
@@ -14,3 +16,11 @@ def lazily(package: str, modules: dict[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     return found
+
+
+def optional(module: str, code: str, missing: str) -> Any:
+    """A module of a package that need not be installed. Raises `ToolError`, which says what is ``missing`` without."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise ToolError(missing, code=code) from None

@@ -34,7 +34,7 @@ FORMATS: dict[str, Format] = {
     ),
     "otlp": Format("spans:write_otlp", ".otlp.json.gz", "XSP's spans", "OpenTelemetry back ends, after gunzip"),
     "nvtx_gpu_proj_trace": Format(
-        "nvtx_gpu_proj_trace:write_csv", "_nvtx_gpu_proj_trace.csv", "NVIDIA's report",
+        "nvtx_gpu_proj_trace:write", "_nvtx_gpu_proj_trace.csv", "NVIDIA's report",
         "scripts written for nsys stats; Parquet when the output ends in .parquet",
     ),
     "csv": Format("tables:write_csv", "_csv/", "every table", "spreadsheets, pandas"),
@@ -67,11 +67,11 @@ def export(
     ``capture_id`` chooses the capture that a timeline shows (default: the one with most kernels); ``limit`` is
     the most kernels it may hold. Raises UsageError (format, capture), OutputError, ToolError (package missing).
     """
-    return writer_of(to, Path(path))(results, Path(path), capture_id=capture_id, limit=limit, force=force)
+    return writer_of(to)(results, Path(path), capture_id=capture_id, limit=limit, force=force)
 
 
-def writer_of(to: str, path: Path) -> Writer:
-    """The function that writes format ``to``; the official report is Parquet where ``path`` says so."""
+def writer_of(to: str) -> Writer:
+    """The function that writes format ``to``."""
     if to not in FORMATS:
         raise UsageError(
             f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
@@ -79,8 +79,6 @@ def writer_of(to: str, path: Path) -> Writer:
             hint=_nearest(to),
         )
     module, function = FORMATS[to].writer.split(":")
-    if to == "nvtx_gpu_proj_trace" and path.suffix == ".parquet":
-        function = "write_parquet"
     writer: Writer = getattr(import_module(f"xsp_post.exporters.{module}"), function)
     return writer
 
@@ -96,7 +94,7 @@ def require_free_path(to: str, path: Path, force: bool = False) -> None:
     """Raise before any work what the writer would raise after it: unknown format, output that exists."""
     from xsp_post.base.output import require_free, require_free_folder
 
-    writer_of(to, path)
+    writer_of(to)
     if FORMATS[to].suffix.endswith("/"):
         require_free_folder(path, force, f"*.{to.partition('_')[0]}")
     else:

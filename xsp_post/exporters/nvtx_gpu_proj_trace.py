@@ -96,32 +96,25 @@ def from_selection(selection: Selection) -> pd.DataFrame:
     return report.iloc[order].reset_index(drop=True)
 
 
-def write_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """As ``nsys stats -r nvtx_gpu_proj_trace -f csv`` writes it. Raises OutputError."""
+def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
+    """As ``nsys stats -r nvtx_gpu_proj_trace -f csv`` writes it; where ``path`` ends in ``.parquet`` as the recipe's
+    ``trace.parquet``: its columns, types and order, with `Rank`. Raises OutputError."""
     selection = _selection(results, part.get("capture_id"))
     report = from_selection(selection)
-    printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
-    with atomic_output(path, force) as temporary, temporary.open("w", encoding="utf-8", newline="") as stream:
-        text_safety.write_csv(printed, stream)
-    return _written(path, report, selection)
-
-
-def write_parquet(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """As the recipe's ``trace.parquet``: its columns, types and order, with `Rank`. Raises OutputError."""
-    selection = _selection(results, part.get("capture_id"))
-    report = from_selection(selection).assign(Rank=0)
-    report["ParentId"] = report["ParentId"].to_numpy(dtype=np.float64, na_value=np.nan)
-    table = pa.Table.from_pandas(report, schema=PARQUET_SCHEMA, preserve_index=False)
     with atomic_output(path, force) as temporary:
-        pyarrow.parquet.write_table(table, temporary)
-    return _written(path, report, selection)
-
-
-def _written(path: Path, report: pd.DataFrame, selection: Selection) -> Written:
+        if path.suffix == ".parquet":
+            parents = report["ParentId"].to_numpy(dtype=np.float64, na_value=np.nan)
+            whole = report.assign(Rank=0, ParentId=parents)
+            table = pa.Table.from_pandas(whole, schema=PARQUET_SCHEMA, preserve_index=False)
+            pyarrow.parquet.write_table(table, temporary)
+        else:
+            printed = report.rename(columns={name: f"{name} (ns)" for name in _IN_NS})
+            with temporary.open("w", encoding="utf-8", newline="") as stream:
+                text_safety.write_csv(printed, stream)
     findings = list(selection.findings)
     if not len(report):
         findings.append(finding("export-empty", example=str(selection.capture.get("source_name", ""))))
-    return Written(Path(path), {"ranges": len(report)}, findings)
+    return Written(path, {"ranges": len(report)}, findings)
 
 
 def _launches(selection: Selection) -> pd.DataFrame:

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from xsp_post.base.errors import ToolError
+from xsp_post.base.lazy import optional
 from xsp_post.exporters.base import Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
 from xsp_post.model.results import Results
@@ -23,7 +23,10 @@ END, BEGIN, INSTANT = 0, 1, 2  # order of events of one moment on one track
 def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """A protobuf trace, compressed where ``path`` ends in ``.gz``. Raises OutputError, UsageError (capture),
     ToolError (the package is missing)."""
-    messages = _messages()
+    messages = optional(
+        "perfetto.protos.perfetto.trace.perfetto_trace_pb2", "perfetto-missing",
+        "The package `perfetto` is not installed.",
+    )  # fmt: skip
     timeline = build_timeline(results, **part)
     with binary_output(path, force) as file:
         _write(timeline, file, messages)
@@ -31,14 +34,6 @@ def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> 
     if len(timeline.memory):
         counts["memory events"] = len(timeline.memory)
     return note_size(Written(path, counts, timeline.findings))
-
-
-def _messages() -> Any:
-    try:
-        from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-    except ImportError as error:
-        raise ToolError("The package `perfetto` is not installed.", code="perfetto-missing") from error
-    return perfetto_trace_pb2
 
 
 def _write(timeline: Timeline, file: IO[bytes], messages: Any) -> None:

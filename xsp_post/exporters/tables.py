@@ -15,7 +15,7 @@ import pyarrow.csv
 import pyarrow.parquet
 from pandas.api.types import is_numeric_dtype
 
-from xsp_post.base.errors import ToolError
+from xsp_post.base.lazy import optional
 from xsp_post.base.output import atomic_folder, atomic_output, write_text
 from xsp_post.base.text_safety import shown
 from xsp_post.exporters.base import Written
@@ -120,10 +120,7 @@ _SHEET_NAME = 31
 
 def write_workbook(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
     """The workbook; its first sheet lists the tables. Raises OutputError, ToolError without xlsxwriter."""
-    try:
-        import xlsxwriter
-    except ImportError:
-        raise ToolError("The package xlsxwriter is not installed.", code="xlsxwriter-missing") from None
+    xlsxwriter = optional("xlsxwriter", "xlsxwriter-missing", "The package xlsxwriter is not installed.")
     most = part.get("limit") or MOST_ROWS
     # captured text is text: "=1+2" must not be computed, and a name must not become a link
     options = {"constant_memory": True, "strings_to_formulas": False, "strings_to_urls": False,

@@ -130,21 +130,21 @@ _COPIED = ("process_id", "device_id", "stream_id", "correlation_id", "start_ns",
 KINDS = ("ranges", "launches", "stream", "critical path")
 
 
-def _slices(count: int, **columns: object) -> pd.DataFrame:
+def _slices(frame: pd.DataFrame, copied: tuple[str, ...], **columns: object) -> pd.DataFrame:
+    """A slice per row: columns of the frame that are copied, others, and −1 for what is in neither."""
     blank: dict[str, object] = {name: np.int64(-1) for name in _SLICE}
     blank["flow_count"] = np.int64(0)
-    return pd.DataFrame({**blank, **columns}, index=pd.RangeIndex(count))[list(_SLICE)]
+    blank |= {name: frame[name].to_numpy() for name in copied}
+    return pd.DataFrame({**blank, **columns}, index=pd.RangeIndex(len(frame)))[list(_SLICE)]
 
 
 def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
     ranges = selection.ranges
     level = ranges["level"].astype(str).str.lower()
     code = {name: i for i, name in enumerate(CATEGORIES)}
-    return _slices(
-        len(ranges), kind=0, process_id=ranges["process_id"].to_numpy(), thread_id=ranges["thread_id"].to_numpy(),
-        name_id=names.of(ranges["name"]), start_ns=ranges["start_ns"].to_numpy(), end_ns=ranges["end_ns"].to_numpy(),
-        category=level.map(code).fillna(code["application"]).to_numpy(dtype=np.int64),
-    )  # fmt: skip
+    category = level.map(code).fillna(code["application"]).to_numpy(dtype=np.int64)
+    copied = ("process_id", "thread_id", "start_ns", "end_ns")
+    return _slices(ranges, copied, kind=0, name_id=names.of(ranges["name"]), category=category)
 
 
 def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.DataFrame:
@@ -152,18 +152,10 @@ def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.Da
     columns = ["capture_id", "kind", "name", "start_ns", "end_ns"]
     path = frame_or_empty(results, "critical_path", columns)
     path = path[path["capture_id"] == selection.capture["capture_id"]]
-    if not len(path):
-        return _slices(0)
     name, kind = path["name"].astype(str), path["kind"].astype(str)
     text = np.where(name == "", kind, kind + ": " + name)
-    return _slices(
-        len(path),
-        kind=3,
-        category=PATH,
-        name_id=names.of(pd.Series(text, dtype=object)),
-        start_ns=path["start_ns"].to_numpy(),
-        end_ns=path["end_ns"].to_numpy(),
-    )
+    name_id = names.of(pd.Series(text, dtype=object))
+    return _slices(path, ("start_ns", "end_ns"), kind=3, category=PATH, name_id=name_id)
 
 
 def _operation_slices(selection: Selection, names: _Names) -> pd.DataFrame:
@@ -185,20 +177,13 @@ def _operation_slices(selection: Selection, names: _Names) -> pd.DataFrame:
 
 
 def _device_slices(frame: pd.DataFrame, category: int, names: _Names, layer: np.ndarray | None) -> pd.DataFrame:
-    slices = _slices(
-        len(frame),
-        kind=2,
-        category=category,
-        name_id=names.of(frame["name"]),
-        detail_id=layer if layer is not None else -1,
-        **{c: frame[c].to_numpy() for c in _COPIED},
-    )
-    slices["thread_id"] = frame["launch_thread_id"].to_numpy()
-    slices["launch_start_ns"] = frame["launch_start_ns"].to_numpy()
-    slices["launch_end_ns"] = frame["launch_end_ns"].to_numpy()
+    detail = layer if layer is not None else -1
+    slices = _slices(frame, _COPIED, kind=2, category=category, name_id=names.of(frame["name"]), detail_id=detail)
     short = frame["short_name"] if "short_name" in frame else frame["name"]
-    slices["launch_name_id"] = names.of(short, "launch ")
-    return slices
+    return slices.assign(
+        thread_id=frame["launch_thread_id"].to_numpy(), launch_start_ns=frame["launch_start_ns"].to_numpy(),
+        launch_end_ns=frame["launch_end_ns"].to_numpy(), launch_name_id=names.of(short, "launch "),
+    )  # fmt: skip
 
 
 def _layer_names(selection: Selection, names: _Names) -> np.ndarray:
@@ -225,11 +210,10 @@ def _split_launches(operations: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFram
     key = launched[["process_id", "thread_id", "launch_start_ns", "correlation_id"]].to_numpy()
     first = np.flatnonzero(np.append(True, (key[1:] != key[:-1]).any(axis=1))) if len(key) else np.zeros(0, np.int64)
     rows = launched.iloc[first]
+    copied = ("process_id", "thread_id", "correlation_id", "flow_first")
     launches = _slices(
-        len(rows), kind=1, category=LAUNCH, name_id=rows["launch_name_id"].to_numpy(),
-        process_id=rows["process_id"].to_numpy(), thread_id=rows["thread_id"].to_numpy(),
+        rows, copied, kind=1, category=LAUNCH, name_id=rows["launch_name_id"].to_numpy(),
         start_ns=rows["launch_start_ns"].to_numpy(), end_ns=rows["launch_end_ns"].to_numpy(),
-        correlation_id=rows["correlation_id"].to_numpy(), flow_first=rows["flow_first"].to_numpy(),
         flow_count=np.diff(np.append(first, len(launched))),
     )  # fmt: skip
     return launches, operations.assign(thread_id=np.int64(-1))[list(_SLICE)]

@@ -5,7 +5,7 @@ from typing import Any
 
 import altair as alt
 
-from xsp_post.base.errors import ToolError
+from xsp_post.base.lazy import optional
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart
@@ -48,22 +48,17 @@ def _analyses_of(chart_id: str) -> set[int]:
 
 def to_png(chart: alt.TopLevelMixin) -> bytes:
     """A chart as PNG on white. Raises ToolError where vl-convert is not installed."""
-    return _converter().vegalite_to_png(_spec(chart), scale=PNG_SCALE)
+    return bytes(_converter().vegalite_to_png(_spec(chart), scale=PNG_SCALE))
 
 
 def to_svg(chart: alt.TopLevelMixin) -> bytes:
     """A chart as SVG on white. Raises ToolError where vl-convert is not installed."""
-    return _converter().vegalite_to_svg(_spec(chart)).encode("utf-8")
+    return str(_converter().vegalite_to_svg(_spec(chart))).encode("utf-8")
 
 
 def _converter() -> Any:
-    try:
-        import vl_convert
-    except ImportError:
-        raise ToolError(
-            "The package vl-convert-python, which draws pictures, is not installed.", code="pictures-missing"
-        ) from None
-    return vl_convert
+    missing = "The package vl-convert-python, which draws pictures, is not installed."
+    return optional("vl_convert", "pictures-missing", missing)
 
 
 def _spec(chart: alt.TopLevelMixin) -> dict[str, Any]:
