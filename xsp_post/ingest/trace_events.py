@@ -4,13 +4,11 @@ PyTorch traces of a gigabyte exist (pytorch/kineto#760). The file is cut at boun
 each piece decoded by itself, so that memory holds one piece, never the document.
 """
 
-import gc
 import gzip
 import json
 import re
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from io import RawIOBase
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,7 @@ def read_events(path: Path, on_piece: OnPiece) -> dict[str, Any]:
     Raises CaptureError (`trace-not-json`, `trace-truncated`, `trace-without-events`).
     """
     try:
-        with _collector_paused(), open_bytes(path) as stream:
+        with open_bytes(path) as stream:
             return _read_stream(path, stream, on_piece, EventDecoder())
     except EOFError as error:
         raise _truncated(path, "the compressed data end too early") from error
@@ -166,15 +164,3 @@ def _decode_rest(decoder: Decoder, header: str, rest: str) -> dict[str, Any]:
 
 def _truncated(path: Path, why: str) -> CaptureError:
     return CaptureError(f"{path}: is cut short or damaged ({why}).", code="trace-truncated")
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Decoding allocates millions of objects that all live: the cycle collector would triple its time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
