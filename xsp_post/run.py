@@ -76,11 +76,6 @@ class RunResult:
     deep_batch_sizes: tuple[int, ...]
     notes: list[str] = field(default_factory=list)
 
-    @property
-    def sources(self) -> list[Path]:
-        """The recordings ``ingest`` reads, one per capture that is done."""
-        return [made.source() for made in self.captures if made.status == DONE]
-
 
 # what happened to a step: (number, how many at least, step, its captures or None at its beginning)
 OnStep = Callable[[int, int, Step, Sequence[Capture] | None], None]
@@ -115,7 +110,7 @@ def check_plan(plan: RunPlan) -> None:
 
 def execute(
     plan: RunPlan, directory: Path, *, is_resumed: bool = False, is_forced: bool = False, is_kept: bool = False,
-    on_step: OnStep | None = None,
+    on_step: OnStep = lambda *_: None,
 ) -> RunResult:  # fmt: skip
     """Carry out a plan into ``directory`` and return what is there afterwards.
 
@@ -131,13 +126,13 @@ def execute(
         run.go()
     except KeyboardInterrupt:
         stops.give_time()  # a child that was only being started has given none
-        run.finish("interrupted")
+        run.write_manifest("interrupted")
         raise
     except XspPostError as error:
-        run.finish("failed")
+        run.write_manifest("failed")
         error.own_hint = f"{error.hint} {run_folder.clear_failed(run.directory, is_kept)}".lstrip()
         raise
-    run.finish("done")
+    run.write_manifest("done")
     done = [made for made in run.captures if made.status == DONE]
     if not done:
         raise ToolError(
@@ -148,9 +143,9 @@ def execute(
 
 
 class _Run:
-    """The state of one run; `go` carries out the steps, `finish` writes how it ended."""
+    """The state of one run; `go` carries out the steps, `write_manifest` says how far it came."""
 
-    def __init__(self, plan: RunPlan, directory: Path, on_step: OnStep | None) -> None:
+    def __init__(self, plan: RunPlan, directory: Path, on_step: OnStep) -> None:
         self.plan = plan
         self.directory = directory
         self.on_step = on_step
@@ -181,7 +176,7 @@ class _Run:
         return tuple(int(size) for size in capture.read_json(path).get("deep_batch_sizes", []))
 
     def go(self) -> None:
-        self._write_manifest("running")
+        self.write_manifest("running")
         number = 0
         for repeat in count():
             if not self._goes_on(repeat):
@@ -273,8 +268,7 @@ class _Run:
 
     def _make(self, number: int, step: Step) -> None:
         plans = [self._capture_plan(step, level) for level in step.levels]
-        if self.on_step is not None:
-            self.on_step(number, self._least_count(), step, None)
+        self.on_step(number, self._least_count(), step, None)
         try:
             with run_folder.as_output_error(plans[0].directory):
                 made = _collect(plans)
@@ -289,9 +283,8 @@ class _Run:
             self.notes.append(f"batch size {step.batch_size} ran out of memory at level {' + '.join(step.levels)}")
         else:
             capture.check_alike([other for other in self.captures if other.status == DONE])
-        self._write_manifest("running")
-        if self.on_step is not None:
-            self.on_step(number, self._least_count(), step, made)
+        self.write_manifest("running")
+        self.on_step(number, self._least_count(), step, made)
 
     def _capture_plan(self, step: Step, level: str) -> CapturePlan:
         folder = self._fresh_folder(step, level)
@@ -314,9 +307,8 @@ class _Run:
                 made.save()
         self.notes.append(f"no counters of {step.metric_set} at batch size {step.batch_size}: {made.reason}; "
                           "the same command with --resume tries them again")  # fmt: skip
-        self._write_manifest("running")
-        if self.on_step is not None:
-            self.on_step(number, self._least_count(), step, [made])
+        self.write_manifest("running")
+        self.on_step(number, self._least_count(), step, [made])
 
     def _fresh_folder(self, step: Step, level: str) -> Path:
         """A new, empty folder with the next number; what a killed attempt left of the same step goes."""
@@ -349,10 +341,7 @@ class _Run:
             sets += 1 + len(self._processes(below)) - len(self._processes(timed))
         return repeats * each + len(deep) * sets
 
-    def finish(self, status: str) -> None:
-        self._write_manifest(status)
-
-    def _write_manifest(self, status: str) -> None:
+    def write_manifest(self, status: str) -> None:
         plan = self.plan
         capture.write_json(self.directory / capture.MANIFEST_NAME, {
             "manifest_version": capture.MANIFEST_VERSION,
