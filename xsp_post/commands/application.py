@@ -103,24 +103,18 @@ def command_line() -> None:
 def _has_addresses() -> int:
     """0; an error where the limit of addresses (`ulimit -v`) is below what importing the libraries takes. Python and
     they die there in ways that no program can catch."""
-    limit = _limit_of_addresses()
-    if limit is not None and limit < LEAST_ADDRESSES:
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise CaptureError(
             f"There is not enough memory for this: this process may use {limit >> 20} MiB of addresses (ulimit -v).",
             code="out-of-memory",
             hint=f"Allow at least {LEAST_ADDRESSES >> 20} MiB.",
         )
     return 0
-
-
-def _limit_of_addresses() -> int | None:
-    """In bytes; None where there is none, or no such limit on this system."""
-    try:
-        import resource
-    except ImportError:
-        return None
-    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _run() -> int:

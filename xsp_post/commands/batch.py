@@ -187,28 +187,19 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
     if not sys.stderr.isatty():
         yield (lambda jobs: None), (lambda job, outcome: None)
         return
+    from rich import progress as rich
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[finished]}/{task.fields[count]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    task: list[TaskID] = []
-    state = {"finished": 0}
+    times = rich.TimeElapsedColumn(), rich.TextColumn("left"), rich.TimeRemainingColumn()
+    columns = (rich.TextColumn("{task.description}"), rich.BarColumn(), rich.MofNCompleteColumn(), *times)
+    bar = rich.Progress(*columns, console=Console(stderr=True), transient=True)
+    task = bar.add_task("captures", visible=False)
 
     def before(jobs: list[Job]) -> None:
-        if jobs:
-            task.append(bar.add_task("captures", total=len(jobs), finished=0, count=len(jobs)))
+        bar.update(task, total=len(jobs), visible=bool(jobs))
 
     def progress(job: Job, outcome: Outcome) -> None:
-        state["finished"] += 1
-        bar.update(task[0], advance=1, finished=state["finished"], description=shown(job.name, 40))
+        bar.update(task, advance=1, description=shown(job.name, 40))
 
     with bar:
         yield before, progress

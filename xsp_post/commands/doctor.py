@@ -63,7 +63,8 @@ _PACKAGES = (
 def all_checks() -> list[Check]:
     """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
     packages = (_package(name, module, gives, f"pip install 'xsp-post[{of}]'") for name, module, gives, of in _PACKAGES)
-    return [_gpu(), _torch(), _provenance(), _nvtx(), *_collectors(), _counters_permitted(), *packages]
+    nvtx = _package("nvtx", "nvtx", "ranges that nsys and ncu see", "pip install 'xsp-post[run]'")
+    return [_gpu(), _torch(), _provenance(), nvtx, *_collectors(), _counters_permitted(), *packages]
 
 
 def _gpu() -> Check:
@@ -132,10 +133,6 @@ def _torch() -> Check:
     if check.status == OK and "+cpu" in check.found and machine.gpus():
         return Check(check.name, WARN, f"{check.found}, a CPU build", check.gives, "install a CUDA build of torch")
     return check
-
-
-def _nvtx() -> Check:
-    return _package("nvtx", "nvtx", "ranges that nsys and ncu see", "pip install 'xsp-post[run]'")
 
 
 def _package(name: str, module: str, gives: str, remedy: str) -> Check:

@@ -11,18 +11,15 @@ from xsp_post.model.results import Results, with_unknown
 from xsp_post.model.schemas import unit_of
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
-from xsp_post.reports.document import Document, build
+from xsp_post.reports.document import build
 from xsp_post.reports.text import plain
 from xsp_post.reports.trust import balance_data
 
 
 def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:
-    """The report of results as JSON-ready values (no NaN: unknown is None)."""
-    return to_dict(build(results, case=case, only=only))
-
-
-def to_dict(document: Document) -> dict[str, Any]:
-    """A document as JSON-ready values. Numbers are raw, in the unit of their column; texts are made visible."""
+    """The report of results as JSON-ready values (no NaN: unknown is None). Numbers are raw, in the unit of their
+    column; texts are made visible."""
+    document = build(results, case=case, only=only)
     summary = document.summary
     return {
         "generator": f"xsp-post {__version__}",

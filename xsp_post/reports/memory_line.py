@@ -1,5 +1,7 @@
 """The peak of memory → one sentence: how much, on which device, when, and which layers held it."""
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -116,10 +118,10 @@ def gpu_samples_lines(results: Results, capture_id: int) -> list[str]:
     """``GPU 0 while it worked, 62 samples: SMs active 53.3 %, …, DRAM 40.0 % of its peak, 1.27 GHz``."""
     frame = frame_or_empty(results, "gpu_samples")
     rows = frame[(frame["capture_id"] == capture_id) & (frame["scope"].astype(str) == "capture")]
-    return [line for row in rows.to_dict("records") if (line := _line(pd.Series(row)))]
+    return [line for row in rows.to_dict("records") if (line := _line(row))]
 
 
-def _line(row: pd.Series) -> str:
+def _line(row: dict[Any, Any]) -> str:
     said = [f"{name} {format_ratio_percent(row[column])}" for column, name in _PARTS if row[column] == row[column]]
     dram = row["dram_ratio"]
     if dram == dram:

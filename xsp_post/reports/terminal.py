@@ -100,9 +100,7 @@ def print_capture(
             if text:
                 say(console, text)
     work = device_of(results).work
-    table, left_out = tree_table(rows[rows["capture_id"] == capture_id], console.width, work=work, wanted=wanted)
-    console.print(table, highlight=False)
-    _say_left_out(console, left_out)
+    _print_rows(console, rows[rows["capture_id"] == capture_id], work=work, wanted=wanted)
     if not verbose:
         if said := balance_short(results, capture_id):
             one_line(console, said)
@@ -117,9 +115,7 @@ def _print_part(console: Console, captures: pd.DataFrame, rows: pd.DataFrame, wo
         if mine.empty:
             continue
         console.print(Text(shown(str(capture["source_name"])), style="bold"), highlight=False)
-        table, left_out = tree_table(mine, console.width, int(capture["device_ns"]), work)
-        console.print(table, highlight=False)
-        _say_left_out(console, left_out)
+        _print_rows(console, mine, whole_ns=int(capture["device_ns"]), work=work)
 
 
 def _first_parts(line: Text, width: int) -> Text:
@@ -128,9 +124,12 @@ def _first_parts(line: Text, width: int) -> Text:
     return line if line.cell_len <= width or end < 0 else line[:end] + Text("; …", style="dim")
 
 
-def _say_left_out(console: Console, columns: list[str]) -> None:
-    if columns:
-        one_line(console, Text(sentence("tree.left-out", columns=", ".join(columns)), style="dim"))
+def _print_rows(console: Console, rows: pd.DataFrame, **about: Any) -> None:
+    """Rows of the tree as a table (``about``: as `tree_table`), and which columns had no room."""
+    table, left_out = tree_table(rows, console.width, **about)
+    console.print(table, highlight=False)
+    if left_out:
+        one_line(console, Text(sentence("tree.left-out", columns=", ".join(left_out)), style="dim"))
 
 
 def headline(capture: pd.Series, verbose: bool = True) -> Text:

@@ -93,14 +93,16 @@ def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:
     if named.empty:
         return pd.DataFrame(columns=_COLUMNS)
     row = named.iloc[0]
-    level = str(row["layer_level"])
+    level, kernel_level = str(row["layer_level"]), str(row["kernel_level"])
     without = "without kernel profiling" if level == RUN_LAYER else "kernel profiling included"
+    replayed = "each kernel was replayed alone under counters: not a latency of the program"
+    launched = replayed if kernel_level == RUN_COUNTERS else "launching is disturbed, execution is not"
     layers = cases.rows(results, "a03", case)
     kernels = cases.rows(results, "a08", case, ["sample_count", "latency_ns", "std_latency_ns"])
     lines = [
         *_model_line(results, case, row),
         *_spread_line("Layer latency", level, layers, without),
-        *_spread_line("Kernel latency", str(row["kernel_level"]), kernels, _kernel_overhead(str(row["kernel_level"]))),
+        *_spread_line("Kernel latency", kernel_level, kernels, launched),
         *_counter_line(cases.rows(results, "a15", case)),
     ]
     found = pd.DataFrame(lines, columns=_COLUMNS)
@@ -144,12 +146,6 @@ def _spread_line(what: str, level: str, frame: pd.DataFrame, overhead: str) -> l
     low, high = int(frame["sample_count"].min()), int(frame["sample_count"].max())
     n = str(low) if low == high else f"{low} … {high}"
     return [(what, level, n, said if typical == typical else "one sample each", overhead)]
-
-
-def _kernel_overhead(level: str) -> str:
-    if level == RUN_COUNTERS:
-        return "each kernel was replayed alone under counters: not a latency of the program"
-    return "launching is disturbed, execution is not"
 
 
 def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:

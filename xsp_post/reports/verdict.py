@@ -73,7 +73,8 @@ def coverage_note(results: Results, limit: Limit) -> str:
         time = format_ns(rows["elapsed_ns"].mean() / part)
         said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
     busy = _busy(limit) if limit.kind == limits.BALANCED else ""  # no resource alone says how much there was to do
-    return " ".join(filter(None, [busy, _waiting(results, limit), *said, _in_turn(limit), _profiled(results, limit)]))
+    profiled = _measured_without(results, limit) or _of_records(results, limit)
+    return " ".join(filter(None, [busy, _waiting(results, limit), *said, _in_turn(limit), profiled]))
 
 
 def _waiting(results: Results, limit: Limit) -> str:
@@ -122,12 +123,6 @@ def _outside(results: Results, limit: Limit) -> str:
         return ""
     mostly = ", mostly copies" if copies > busy / 2 else ""
     return sentence("note.outside", share=format_ratio_percent(ratio), time=format_ns(busy), mostly=mostly)
-
-
-def _profiled(results: Results, limit: Limit) -> str:
-    """That an execution with the profiler took far longer than one without, which a run measured, too; else that it may
-    have, where the host limits; "" else."""
-    return _measured_without(results, limit) or _of_records(results, limit)
 
 
 def _of_records(results: Results, limit: Limit) -> str:

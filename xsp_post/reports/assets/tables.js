@@ -14,10 +14,7 @@ function buildTable(holder, table) {
   const count = table.count;
   const cellText = (column, row) => (column.name ? textOf(column.short[row]) : column.text[row]);
   const fullText = (column, row) => (column.name ? textOf(column.full[row]) : column.text[row]);
-  const haystack = [];
-  for (let row = 0; row < count; row++) {
-    haystack.push(columns.map((column) => fullText(column, row)).join("\n").toLowerCase());
-  }
+  const haystack = Array.from({ length: count }, (_, row) => columns.map((column) => fullText(column, row)).join("\n").toLowerCase());
 
   const body = el("tbody");
   const heads = columns.map((column) => el("th", { scope: "col", class: column.align === "num" ? "num" : "text", title: column.help || null },
@@ -34,8 +31,7 @@ function buildTable(holder, table) {
 
   function order() {
     const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
-    const rows = [];
-    for (let row = 0; row < count; row++) if (words.every((word) => haystack[row].includes(word))) rows.push(row);
+    const rows = [...haystack.keys()].filter((row) => words.every((word) => haystack[row].includes(word)));
     if (state.key) {
       const column = state.key;
       const value = column.raw ? (row) => column.raw[row] : (row) => fullText(column, row).toLowerCase();
