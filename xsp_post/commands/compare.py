@@ -151,17 +151,15 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
-    from xsp_post.model.schemas.units import format_change, format_count, format_ns, format_ratio_interval
-
-    def amount(value: float, is_count: bool) -> str:
-        return "–" if value != value else format_count(round(value, 1)) if is_count else format_ns(value)
+    from xsp_post.model.schemas.units import format_change, format_ratio_interval
+    from xsp_post.reports.compare_text import amount
 
     rows = []
     low, high = (
         ("ci_low_value", "ci_high_value") if suffix == "_value" else ("ci_low_difference_ns", "ci_high_difference_ns")
     )
     for row in frame.to_dict("records"):
-        base, is_count = row[f"base{suffix}"], row.get("unit") == "1"
+        base, unit = row[f"base{suffix}"], str(row.get("unit", "ns"))
         name = str(row[column]).replace("_", " ") if column == "quantity" else str(row[column])
         name += f" → {row['other_name']}" if row.get("other_name") else ""
         name += " (host time)" if row.get("measure") == "host_time" else ""
@@ -172,8 +170,8 @@ def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
             cells["source_line"] = shown(str(row["source_line"]), 40)
         has_interval = row[low] == row[low] and base == base and base
         cells |= {
-            "base": amount(base, is_count),
-            "other": amount(row[f"other{suffix}"], is_count),
+            "base": amount(base, unit),
+            "other": amount(row[f"other{suffix}"], unit),
             "difference_ratio": format_change(row["difference_ratio"]),
             "interval": format_ratio_interval(row[low] / base, row[high] / base) if has_interval else "–",
             "change": row["change"],

@@ -15,9 +15,9 @@ _MARK = 34
 _DOMAIN_CREATE = 75
 
 
-def none(count: int, dtype: type = np.int32) -> np.ndarray:
+def none(count: int) -> np.ndarray:
     """−1 for so many rows; one number that is read as many times."""
-    return np.broadcast_to(np.array(-1, dtype), (count,))
+    return np.broadcast_to(np.int32(-1), (count,))
 
 
 def _is_one_of(values: np.ndarray, few: tuple[int, ...]) -> np.ndarray:

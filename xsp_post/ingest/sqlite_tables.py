@@ -116,20 +116,26 @@ class SqliteTables:
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.EVENT_CHARACTERS)
         return connection
 
+    @contextmanager
+    def _connected(self) -> Iterator[sqlite3.Connection]:
+        """The same, what SQLite says of damage as `CaptureError`."""
+        try:
+            with closing(self.connect()) as connection:
+                yield connection
+        except DAMAGE as error:
+            raise self._damaged(error) from error
+
     # -- the schema ---------------------------------------------------------------------------------
 
     def tables(self) -> frozenset[str]:
         if not self._schema:
-            try:
-                with closing(self.connect()) as connection:
-                    names = connection.execute(
-                        "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
-                    ).fetchall()
-                    self._is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
-                    for name, kind, root_page in names:
-                        self._schema[name] = _held(connection, name, kind, root_page)
-            except DAMAGE as error:
-                raise self._damaged(error) from error
+            with self._connected() as connection:
+                names = connection.execute(
+                    "SELECT name, type, rootpage FROM sqlite_master WHERE type IN ('table', 'view')"
+                ).fetchall()
+                self._is_utf8 = connection.execute("PRAGMA encoding").fetchone()[0] == "UTF-8"
+                for name, kind, root_page in names:
+                    self._schema[name] = _held(connection, name, kind, root_page)
         return frozenset(self._schema)
 
     def columns(self, table: str) -> frozenset[str]:
@@ -151,11 +157,8 @@ class SqliteTables:
         if not have:
             return []
         select = ", ".join(quoted(c) if c in have else "NULL" for c in columns)
-        try:
-            with closing(self.connect()) as connection:
-                return connection.execute(f"SELECT {select} FROM {quoted(table)} LIMIT {int(limit)}").fetchall()
-        except DAMAGE as error:
-            raise self._damaged(error) from error
+        with self._connected() as connection:
+            return connection.execute(f"SELECT {select} FROM {quoted(table)} LIMIT {int(limit)}").fetchall()
 
     def read_ahead(self, requests: Sequence[Request]) -> None:
         """Begin to read now; the next `read` of the same requests takes the result. For work that can be done
@@ -240,11 +243,8 @@ class SqliteTables:
 
     def _count(self, table: str) -> int:
         """Rows of a table, by a walk over all its pages (an index might have been left behind by an edit)."""
-        try:
-            with closing(self.connect()) as connection:
-                return int(connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
-        except DAMAGE as error:
-            raise self._damaged(error) from error
+        with self._connected() as connection:
+            return int(connection.execute(f"SELECT count(*) FROM {quoted(table)} NOT INDEXED").fetchone()[0])
 
     def _select(self, request: Request) -> str:
         held = self._schema[request.table]

@@ -67,12 +67,11 @@ def _kernels(comparison: Results, top: int) -> list[str]:
 
 
 def _row(what: str, base: float, other: float, ratio: float, unit: str = "ns") -> str:
-    cells = ["–" if value != value else amount(value, unit) for value in (base, other)]
-    return f"| {what} | {cells[0]} | {cells[1]} | {format_change(ratio)} |"
+    return f"| {what} | {amount(base, unit)} | {amount(other, unit)} | {format_change(ratio)} |"
 
 
 def amount(value: float, unit: str) -> str:
-    """A value of ``compare_totals`` in its unit."""
+    """A value in its unit; "–" where it is not known."""
     if unit == "B":
         return format_bytes(value)
     return format_count(round(value, 1)) if unit == "1" else format_ns(value)

@@ -148,7 +148,7 @@ def short_kernel(name: str, length: int = SHORT_LENGTH) -> str:
 
 def _functor(template: str, bare: str) -> str:
     """The functor in a template list that does the work: the innermost of those that only wrap another."""
-    found = _functors(template)
+    found = _FUNCTOR.findall(template)
     if not found:
         return _owner_of_lambda(template)
     inner = [one for one in found if one.lower() not in _WRAPPERS and one not in (*_WITH_A_SCALAR, bare)]
@@ -157,11 +157,6 @@ def _functor(template: str, bare: str) -> str:
         return f"{outer}<{inner[0]}>"
     rest = [one for one in found if one.lower() not in ("op", "ops", "functor") and one != bare]
     return inner[0] if inner else outer or (rest[-1] if rest else _owner_of_lambda(template))
-
-
-@lru_cache(maxsize=1 << 12)  # many kernels differ in their names only
-def _functors(template: str) -> tuple[str, ...]:
-    return tuple(_FUNCTOR.findall(template))
 
 
 @lru_cache(maxsize=1 << 12)

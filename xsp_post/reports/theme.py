@@ -44,11 +44,11 @@ def color(role: str) -> str:
     return PALETTES[role][0]
 
 
-def category_colors(names: Sequence[str], other: str = "other") -> list[str]:
-    """A light-theme colour for each name, unlike the others for up to eleven names; grey for ``other``."""
+def category_colors(names: Sequence[str]) -> list[str]:
+    """A light-theme colour for each name, unlike the others for up to eleven names; grey for "other"."""
     hues = [light for light, _ in (*CATEGORIES[:-1], *MORE_CATEGORIES)]
-    rest = [name for name in names if name != other]
-    return [CATEGORIES[-1][0] if name == other else hues[rest.index(name) % len(hues)] for name in names]
+    rest = [name for name in names if name != "other"]
+    return [CATEGORIES[-1][0] if name == "other" else hues[rest.index(name) % len(hues)] for name in names]
 
 
 def dark_colors() -> dict[str, str]:

@@ -191,8 +191,8 @@ def _stream(rows: pd.DataFrame) -> pd.Series[str]:
     return "process " + rows["process_id"].astype(str) + " · " + lane if rows["process_id"].nunique() > 1 else lane
 
 
-def _said(name: str) -> Callable[[pd.DataFrame], pd.Series[str]]:
-    return lambda rows: visible_series(rows[name])
+def _said(names: Callable[[pd.Series], pd.Series]) -> Texts:
+    return lambda rows: names(rows["name"])
 
 
 def _with_bytes(rows: pd.DataFrame) -> pd.Series[str]:
@@ -215,25 +215,18 @@ def _step(names: Callable[[pd.Series], pd.Series]) -> Texts:
     return said
 
 
-def _kernel(rows: pd.DataFrame) -> pd.Series[str]:
-    return short_kernels(rows["name"])
-
-
-def _launching(rows: pd.DataFrame) -> pd.Series[str]:
-    return _threads(rows, "launches of ")
-
-
 _PLACE = ("process_id", "device_id", "stream_id")
 _PATH = _Track("path", (), lambda rows: pd.Series("critical path", rows.index), _step(short_kernels),
                _step(visible_series))  # fmt: skip
-_LAYERS = _Track("layers", ("process_id", "thread_id"), lambda rows: "layers of " + _threads(rows), _said("name"),
-                 _said("name"))  # fmt: skip
-_STREAMS = _Track("streams", _PLACE, _stream, _kernel, _said("name"))
+_KERNEL, _FULL = _said(short_kernels), _said(visible_series)
+_LAYERS = _Track("layers", ("process_id", "thread_id"), lambda rows: "layers of " + _threads(rows), _FULL, _FULL)
+_STREAMS = _Track("streams", _PLACE, _stream, _KERNEL, _FULL)
 _COPIES = _Track("streams", _PLACE, _stream, _with_bytes, _with_bytes)
 _IDLE = _Track("idle", ("device_id",), lambda rows: "GPU " + rows["device_id"].astype(str) + " waits for", _cause,
                _full_cause)  # fmt: skip
-_RANGES = _Track("ranges", ("process_id", "thread_id"), _threads, _said("name"), _said("name"))
-_LAUNCHES = _Track("launches", ("process_id", "launch_thread_id"), _launching, _kernel, _said("name"))
+_RANGES = _Track("ranges", ("process_id", "thread_id"), _threads, _FULL, _FULL)
+_LAUNCHES = _Track("launches", ("process_id", "launch_thread_id"), lambda rows: _threads(rows, "launches of "), _KERNEL,
+                   _FULL)  # fmt: skip
 
 
 def blocks(results: Results) -> list[Block]:
