@@ -385,8 +385,7 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
     loops, n, constants = structure.loops, len(launches), launches.constants
     held = int((loops.end - loops.start)[layers].sum())
     if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
-        share = held / n
-        said = f"what repeats evenly covers {share:.0%} of the launches only" if held else "nothing repeats evenly"
+        said = f"what repeats evenly covers {held / n:.0%} of the launches only" if held else "nothing repeats evenly"
         return Executions(reason=said)
     longest = max(structure.kinds[k].period for k in loops.kind[layers].tolist())
     start, end = int(loops.start[layers].min()), int(loops.end[layers].max())
@@ -476,12 +475,10 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     after = int(np.median(np.append(ends, len(works))[np.searchsorted(ends, last, side="right")] - last))
     cut = last + (after if after <= constants.uneven_ratio * size else 1)
     is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
-    held = np.searchsorted(last, ends) - np.searchsorted(last, starts)
-    if not is_even.all() or (len(held) > 1 and np.median(held) > 1):
+    if not is_even.all():
         return starts, ends, series
-    first = max(int(cut[0]) - size, 0) if cut[0] > 2 * size else 0
     kind, rest = int(series[np.argmax(ends - starts)]) if len(series) else 0, starts >= cut[-1]
-    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
+    starts, ends = np.r_[0, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
@@ -657,12 +654,10 @@ def _explain(
     if len(found) == 1 and any(kind.role == LAYER for kind in compress(structure.kinds, is_near)):
         return False  # a mark in each layer of one execution
     size, own = ends - starts, found.ends - found.starts
-    alike, own_alike = (are_alike(np.zeros(len(v), np.int64), v, constants) @ v / v.sum() for v in (size, own))
+    own_alike = are_alike(np.zeros(len(own), np.int64), own, constants) @ own / own.sum()
     # what comes after every k-th turn is a check; what holds now more of them, now fewer, is a loop of its own
     is_varied = len(inside) > 1 and np.bincount(inside[:-1]).max() < constants.alike_ratio * (len(inside) - 1)
     if is_whole and is_varied and np.median(inside) > 1 and own_alike >= constants.alike_ratio:
-        return False
-    if alike < constants.alike_ratio * own_alike:
         return False
     owner = np.repeat(np.arange(len(starts)), size)
     holds = np.zeros((len(starts), int(traits.family.max()) + 1), bool)

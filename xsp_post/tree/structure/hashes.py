@@ -57,9 +57,6 @@ class Hashed:
             prefix = np.concatenate([np.zeros(1, np.uint64), np.cumsum(terms, dtype=np.uint64)])
         return cls(symbols, prefix, _powers(_INVERSE_BASE, n + 1))
 
-    def __len__(self) -> int:
-        return len(self.symbols)
-
     def stretches(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
         """Hash of each stretch [start, end); uint64. Equal content and length give equal hashes."""
         with np.errstate(over="ignore"):

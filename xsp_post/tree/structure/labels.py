@@ -29,6 +29,7 @@ _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten
 # A whole network takes more launches than this.
 _MOST_IN_PART = 64
 _MOST_PRODUCTS_OF_MLP = 4
+_MOST_NAMED = 4
 
 
 @dataclass
@@ -103,14 +104,12 @@ def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
     return np.isin(traits.family[rows], codes)
 
 
-def family_label(family: np.ndarray, duration: np.ndarray, most: int = 4) -> str:
+def family_label(family: np.ndarray, duration: np.ndarray) -> str:
     """The families that matter in launch order, repeated ones once: ``gemm, softmax, gemm``.
 
     family int8 (n,), duration int64 (n,). Elementwise work, copies and the like are named only where nothing
     else runs; a family counts when it tells what a block does or has a tenth of its time.
     """
-    if not len(family):
-        return ""
     time = np.bincount(family, weights=np.maximum(duration, 1), minlength=len(FAMILIES))
     shares = time / time.sum()
     shown = np.zeros(len(FAMILIES), dtype=bool)
@@ -120,8 +119,8 @@ def family_label(family: np.ndarray, duration: np.ndarray, most: int = 4) -> str
         shown[int(shares.argmax())] = True
     sequence = family[shown[family]]
     sequence = sequence[np.concatenate([[True], sequence[1:] != sequence[:-1]])]
-    words = [FAMILIES[code] for code in sequence[:most]]
-    return ", ".join(words) + (" …" if len(sequence) > most else "")
+    words = [FAMILIES[code] for code in sequence[:_MOST_NAMED]]
+    return ", ".join(words) + (" …" if len(sequence) > _MOST_NAMED else "")
 
 
 def with_softmax(traits: Traits, rows: np.ndarray) -> np.ndarray:
@@ -143,8 +142,6 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_tur
     further products follow it (in a backward pass: go before it); else the family with the most time. ``is_turn``: such
     launches follow one another, so that what follows the attention may stand before it.
     """
-    if not len(rows):
-        return ""
     family = with_softmax(traits, rows)
     time = np.bincount(traits.family[rows], weights=np.maximum(duration, 1), minlength=len(FAMILIES))
     shares = time / time.sum()
@@ -192,8 +189,6 @@ def parts_of_block(
     is_fused = bool((family == _CODE["attention"]).any())
     after = products[products > core[-1]] if len(core) else products
     skipped = 0 if is_fused else 1
-    if len(after) < skipped + 2:
-        return []
     again = (symbols[1:-1] == symbols[0]) & (symbols[2:] == symbols[1])
     norm = np.flatnonzero(np.r_[False, again, False])
     if not ((norm > after[skipped]) & (norm < after[skipped + 1])).any():
