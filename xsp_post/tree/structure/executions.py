@@ -281,6 +281,7 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     starts, ends, series = _evaluations_apart(structure, starts, ends, series)
     if not len(starts):
         return _of_layers(structure, layers, launches)
+    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
     starts, ends, series = _with_others(structure, starts, ends, series, layers, launches)
     return _classified(starts, ends, series, launches)
 
@@ -503,10 +504,53 @@ def _evaluations_apart(structure: Structure, starts: np.ndarray, ends: np.ndarra
     return starts, ends, series
 
 
+def _with_odd_firsts(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
+) -> _Found:
+    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
+    it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
+    symbols, traits, constants = launches.symbols, launches.traits, launches.constants
+    updated = np.where(traits.is_optimiser, np.cumsum(does_layer_work(traits, np.arange(len(symbols)))), -1)
+    for kind in dict.fromkeys(series.tolist()):
+        turn = _usual_turn(starts, ends, series, kind)
+        size = turn[1] - turn[0]
+        is_step = structure.kinds[kind].role == STEP
+        mine = np.flatnonzero((series == kind) & (ends - starts >= constants.holds_ratio * size))
+        before = np.r_[0, ends[mine[:-1]]]
+        is_far = starts[mine] - before >= constants.holds_ratio * size
+        for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
+            others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
+            stays = (starts >= left) & (ends <= starts[row]) & ~others
+            left = max(left, int(ends[stays].max(initial=0)))
+            room = int(starts[row]) - left
+            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]])
+            if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
+                continue
+            if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
+                continue  # nothing was learned, or more often
+            usual = symbols[turn[0] : turn[1]]
+            if len(_begins(symbols[left : starts[row]], usual)) > len(_begins(usual, usual)):
+                continue  # several turns
+            odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
+                kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
+                starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
+                break
+    return starts, ends, series
+
+
 def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Where in a stretch the three launches stand that a turn begins with."""
     pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
     return np.flatnonzero(np.logical_and.reduce([part == symbol for part, symbol in pairs]))
+
+
+def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
+    """Whether a stretch holds all of a turn once, whatever else it holds: what a turn has once it has once."""
+    often, width = np.bincount(turn), max(int(turn.max()), int(piece.max())) + 1
+    once = np.flatnonzero(often == 1)
+    held = np.bincount(piece, minlength=width)[once]
+    return len(once) > 1 and bool((held == 1).all())
 
 
 def _with_others(
