@@ -45,6 +45,7 @@ def test_a_training_loop_is_recorded_and_compared_with_its_last_recording(progra
     """Also: the program is ended behind the recording, and its neighbours are imported as Python would."""
     first = xsp("record", "--steps", "3", "--warmup", "2", "--", sys.executable, program, "0.1", "50", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
+    assert "profiler_st" not in first.stderr  # what PyTorch's profiler logs of its start and stop
     assert "Verdict" in first.stdout and "Since" not in first.stdout and not (tmp_path / "finished").exists()
     with sqlite3.connect(tmp_path / "xsp-recordings/train.1.xsp.sqlite") as store:
         counts = store.execute("SELECT COUNT(*), SUM(is_warmup) FROM iterations").fetchone()

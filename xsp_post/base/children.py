@@ -27,6 +27,9 @@ def python(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-c", START, module, *arguments]
 
 
+QUIET = {"KINETO_LOG_LEVEL": "99"}  # above every level that PyTorch's profiler prints at: its start and stop, too
+
+
 def environment(*folders: str) -> dict[str, str]:
     """This process's environment, with its module path but for the current folder and these folders.
 

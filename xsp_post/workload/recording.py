@@ -139,8 +139,7 @@ def _run(command: list[str], settings: dict[str, str]) -> int:
     """The exit code of the program, which has our stdin and terminal, and its stdout on our stderr."""
     package = str(Path(xsp_post.__file__).resolve().parent.parent)
     path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), package])
-    environment = {**settings, **os.environ, "PYTHONPATH": path}
-    environment.setdefault("KINETO_LOG_LEVEL", "5")
+    environment = {**children.QUIET, **settings, **os.environ, "PYTHONPATH": path}
     try:
         with subprocess.Popen(command, env=environment, stdout=2, preexec_fn=children.end_with_parent()) as process:
             try:

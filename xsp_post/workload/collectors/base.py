@@ -177,11 +177,10 @@ def _is_users(workload: Workload) -> bool:
 
 
 def _environment(plan: CapturePlan) -> dict[str, str]:
-    environment = children.environment()
+    environment = {**children.QUIET, **children.environment()}
     if _is_users(plan.workload):
         package = str(Path(xsp_post.__file__).resolve().parent.parent)
         environment["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH", "")])])
-    environment.setdefault("KINETO_LOG_LEVEL", "5")
     if plan.workload.is_launch_blocking and plan.level != RUN_MODEL:
         environment["CUDA_LAUNCH_BLOCKING"] = "1"
     return environment
