@@ -98,6 +98,13 @@ def test_throughput_is_the_reciprocal_of_the_latency():
     assert outcome(models(base=110e3, other=100e3), "throughput>9.9%") == "bar-not-met"
 
 
+def test_where_executions_overlap_throughput_is_that_of_the_period():
+    latency, period = (one.frame("compare_models") for one in (models(), models("period", 100e3, 200e3)))
+    both = Analysis({"compare_models": pd.concat([period, latency], ignore_index=True)}, [])
+    assert outcome(both, "throughput<-49%") == "bar-not-met" and outcome(both, "throughput<-51%") == "met"
+    assert outcome(both, "period>99%") == "bar-not-met" and outcome(both, "model_latency>11%") == "met"
+
+
 def rows(table, name, *values) -> Analysis:
     """(name, base, other, p, adjusted p[, measure])."""
     frame = pd.DataFrame([

@@ -136,7 +136,10 @@ def test_host_code_between_executions_is_part_of_the_pace_and_of_the_causes(tmp_
             export.range(f"step {number}", begin * 1000, (at + 10) * 1000)
             at += 10 + between
         sides.append(analyze([export.write(tmp_path / f"{name}.sqlite")], Options(model_range="^step")))
-    said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
+    compared = compare(*sides)
+    rows = compared.frame("compare_models").set_index("quantity")
+    assert rows.index[0] == "period" and rows.loc["period", "other_value"] == pytest.approx(660e3, rel=0.01)
+    said = compared.frame("compare_summary").set_index("subject")["statement"]
     assert said["verdict"].startswith("Faster: 1.51 ms → 660 µs from one execution to the next, 2.29 times as fast")
     assert "−850 µs waiting for the host between executions" in said["causes"]
     assert_parts_sum(said)

@@ -36,7 +36,7 @@ _BAR = re.compile(
 )
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _BYTES = {"B": 1.0, "KB": 1e3, "MB": 1e6, "GB": 1e9, "KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
-_MODEL = ("model_latency", "kernel_latency", "gpu_busy", "kernel_count")
+_MODEL = ("period", "model_latency", "kernel_latency", "gpu_busy", "kernel_count")
 _ROWS = {"layer_latency": ("compare_layers", "layer_path"), "kernel_time": ("compare_kernels", "name")}
 # of a capture as a whole, per unit of work (`compare.impact`): there without executions, too
 _TOTALS = ("kernel_time", "device_time", "idle", "copy_time", "communication")
@@ -150,14 +150,15 @@ def _rows_of(comparison: Results, bar: Bar) -> pd.DataFrame:
     if bar.quantity in (*_TOTALS, *_MEMORY):
         return _totals_rows(comparison, bar)
     frame = comparison.frame("compare_models")
-    wanted = "model_latency" if bar.quantity == THROUGHPUT else bar.quantity
+    known = set(frame["quantity"].astype(str))
+    wanted = bar.quantity if bar.quantity != THROUGHPUT else "period" if "period" in known else "model_latency"
     frame = frame[frame["quantity"] == wanted]
     # one bar asks one question, named beforehand: its own p-value decides
     rows = _taken(frame, _MODEL_COLUMNS, bar.quantity.replace("_", " "), frame["p_value"])
     if rows.empty and bar.quantity == "kernel_count":
         return _totals_rows(comparison, bar)
     if bar.quantity == THROUGHPUT:
-        rows = rows.assign(ratio=rows["base"] / rows["other"] - 1)
+        rows = rows.assign(ratio=rows["base"] / rows["other"] - 1, what=wanted.replace("_", " "))
     return rows
 
 
@@ -218,7 +219,7 @@ def _taken(frame: pd.DataFrame, columns: Sequence[str], label: str | pd.Series, 
 
 def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
     amount = format_bytes if bar.quantity in _MEMORY else format_count if bar.quantity == "kernel_count" else format_ns
-    what = "model latency" if bar.quantity == THROUGHPUT else row["label"]
+    what = row.get("what", row["label"])
     values = f"{amount(row['base'])} → {amount(row['other'])}"
     change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
     if math.isnan(row["p_value"]):

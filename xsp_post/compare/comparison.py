@@ -26,7 +26,7 @@ from xsp_post.compare.differences import (
     differences,
     holm,
 )
-from xsp_post.compare.headline import PERIOD, headlines, of_recordings
+from xsp_post.compare.headline import PERIOD, headlines, of_recordings, paces
 from xsp_post.compare.impact import are_unlike, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
@@ -68,12 +68,13 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     renamed = matching.renamed_layers(layer_samples)
     layer_samples = matching.with_base_paths(layer_samples, renamed)
     work = [matching.kernel_samples(side) for side in sides]
-    tables = {"models": _models(sides, work, spread), "layers": _layers(layer_samples, spread)}
     is_one_unit = not any(map(guessed_captures, (base, other))) and not are_unlike(sides)
-    has_executions = bool(tables["models"]["quantity"].eq("model_latency").any()) and is_one_unit
     steps = compared_steps(base, other, spread)
     heads = step_headlines(steps) or (headlines(sides, spread) if is_one_unit else [])
-    found = impact(sides, has_executions=has_executions, is_period=any(one.window == PERIOD for one in heads))
+    is_period = any(one.window == PERIOD for one in heads)
+    tables = {"models": _models(sides, work, spread, is_period), "layers": _layers(layer_samples, spread)}
+    has_executions = bool(tables["models"]["quantity"].eq("model_latency").any()) and is_one_unit
+    found = impact(sides, has_executions=has_executions, is_period=is_period)
     if found is not None:
         found = replace(found, names=matching.with_source_lines(found.names, sides, ["name"]))
     if not has_executions and found is not None and not shape.is_same_sequence:
@@ -129,9 +130,13 @@ def _least_spread(results: Results) -> float:
 # -- tables -------------------------------------------------------------------------------------------------
 
 
-def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.DataFrame:
+def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, is_period: bool) -> pd.DataFrame:
+    """``is_period``: the time from one execution to the next is what the headline speaks of."""
     keys = ["pair_index", "quantity"]
-    samples = pd.concat([matching.model_samples(*pair) for pair in zip(sides, work)], ignore_index=True)
+    samples = pd.concat(
+        [matching.model_samples(*pair) for pair in zip(sides, work)] + [paces(side) for side in sides if is_period],
+        ignore_index=True,
+    )
     is_count = samples["quantity"] == "kernel_count"
     table = pd.concat([_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, 0.0)])
     table = table[table["base"].notna() & table["other"].notna()].reset_index(drop=True)
@@ -140,7 +145,7 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float) -> pd.Da
     table.loc[exact, ["p_value", "ci_low", "ci_high", "detectable"]] = np.nan
     table.loc[exact, "interval_over"] = ""
     table["is_exact"] = exact
-    order = ["model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
+    order = ["period", "model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
     table["rank"] = table["quantity"].map({name: i for i, name in enumerate(order)})
     return table
 

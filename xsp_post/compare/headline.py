@@ -18,7 +18,7 @@ from xsp_post.compare.differences import (
     differences,
 )
 from xsp_post.compare.impact import EXECUTION, WORK, Impact
-from xsp_post.compare.matching import Side
+from xsp_post.compare.matching import SAMPLE_COLUMNS, Side
 from xsp_post.model.results import frame_or_empty
 from xsp_post.replay.recording import shared_captures
 
@@ -118,6 +118,13 @@ def _executions(side: Side) -> pd.DataFrame:
     is_next = steps.gt(0).all(axis=1) & rows["case_index"].eq(rows["case_index"].shift())
     is_next &= ~rows["capture_id"].isin(shared_captures(side.results))
     return rows.assign(pace=steps["end"].where(is_next))
+
+
+def paces(side: Side) -> pd.DataFrame:
+    """``quantity`` period and `matching.SAMPLE_COLUMNS`: the pace of each execution that has one."""
+    rows = _executions(side).dropna(subset="pace")
+    rows = rows[rows["pair_index"] >= 0].assign(quantity=PERIOD, side=side.side, value=lambda one: one["pace"])
+    return rows[["quantity", *SAMPLE_COLUMNS]]
 
 
 def _main(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

@@ -27,9 +27,9 @@ def comparison_markdown(comparison: Results, names: tuple[str, str], top: int = 
 
 def _latencies(comparison: Results) -> list[str]:
     models = frame_or_empty(comparison, "compare_models")
-    models = models[models["quantity"].astype(str) == "model_latency"]
+    models = models[models["quantity"].astype(str).isin(["period", "model_latency"])]
     return [
-        _row("model latency", row["base_value"], row["other_value"], row["difference_ratio"])
+        _row(str(row["quantity"]).replace("_", " "), row["base_value"], row["other_value"], row["difference_ratio"])
         for row in models.to_dict("records")
     ]
 
