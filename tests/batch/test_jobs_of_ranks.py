@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from generators.job_runs_files import WORDS, simulate, write
 
@@ -11,7 +12,7 @@ from xsp_post.batch.assembly import jobs_of
 from xsp_post.pipeline import captures_of
 from xsp_post.store.store import open_store
 from xsp_post.tables.analyses.rank_chain import nodes_of
-from xsp_post.tables.analyses.ranks import rank_contribution, rank_tables
+from xsp_post.tables.analyses.ranks import _stragglers, rank_contribution, rank_tables
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +75,23 @@ def test_the_chain_through_the_ranks_lasts_as_long_as_the_job(tmp_path):
     assert nodes_of(np.zeros(4, int)).tolist() == [-1] * 4
     assert nodes_of(np.array([1, 0])).tolist() == [0, 0]  # ranks of one machine, in another order than its devices
     assert nodes_of(np.array([0, 1, 2, 0, 1, 0, 1, 2])).tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("late_ms", "steps", "is_named"),
+    [((900,), 6, True), ((700, 2100), 6, True), ((700, 2100), 4, False), ((60,), 6, False)],
+)
+def test_a_rank_that_is_late_before_the_first_collective_of_each_step_is_named(late_ms, steps, is_named):
+    """Steps of 16 collectives on busy processors: what came before the very first one was not recorded, so that the
+    first step tells nothing of a rank whose lateness is all there. Five whole ones in which it is always the last are
+    enough, however they scatter; three are not."""
+    random = np.random.default_rng(0)
+    met = pd.DataFrame([(rank, step, k) for step in range(steps) for k in range(16) for rank in range(4)],
+                       columns=["position", "step_index", "call"])  # fmt: skip
+    is_first = met["call"] == 0
+    noise = random.normal(0, np.where(is_first, 120e6, 5e6))
+    amount = 1e6 * np.array(late_ms)[met["step_index"] % len(late_ms)]
+    met["late_ns"] = noise + np.where(is_first & (met["position"] == 2), amount, 0.0)
+    own = met["late_ns"].groupby(met["position"]).sum() + [-5.5e8, 4.7e8, 0, -4.7e8]  # of a busy machine
+    frame = pd.DataFrame({"lateness_ns": own, "duration_ns": 8e9, "compute_excess_ratio": 0.0})
+    assert _stragglers(frame, met).tolist() == [False, False, is_named, False]

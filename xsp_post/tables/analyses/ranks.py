@@ -313,10 +313,12 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     part, step = (order[order > 0] - 1) // size, met["step_index"][order > 0]
     are_known = bool(step.min() >= 0 and step.nunique() >= _LEAST_STEPS)
     steps = step // np.ceil(step.nunique() / _PARTS) if are_known else part
+    # a step whose first collective is left out is no whole one: most of its lateness may be in that
+    steps = steps.where(step > step.groupby(position).transform("min")) if are_known else steps
     # of a step only some collectives may wait; where a host runs ahead, its steps are not those of the device
     of_parts, of_steps = (late.groupby([position, one]).sum().droplevel(1) for one in (part, steps))
     signed = np.sign(late) * late.abs().groupby(position).rank()
-    chance = 2 * _BY_CHANCE / ((3 + are_known) * len(frame))
+    chance = 2 * _BY_CHANCE / ((3 + 2 * are_known) * len(frame))
     beyond = np.zeros(len(frame), bool)
     # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
     of_each = (late, position), (of_parts, of_parts.index), (of_steps, of_steps.index), (signed, position)
@@ -324,6 +326,10 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
         found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
         least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
         beyond |= (found["mean"] > least).to_numpy()
+    if are_known:  # the last in every step: few steps do not tell how these scatter
+        of_rank = late.groupby([steps, position]).sum().unstack()
+        is_last = of_rank.eq(of_rank.max(axis=1), axis=0).all().reindex(range(len(frame)), fill_value=False)
+        beyond |= is_last.to_numpy() & (len(frame) ** -float(len(of_rank)) < chance / 2)
     sums = late.groupby(position).sum().reindex(range(len(frame)))
     is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"]).to_numpy()
     own = frame["lateness_ns"].to_numpy(np.float64)

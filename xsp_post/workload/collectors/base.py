@@ -227,7 +227,9 @@ def fail(capture: Capture, message: str, code: str, hint: str = "") -> ToolError
 
 
 def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPostError | None:
-    failure = _failure_document(capture.directory / FAILURE)
+    failure: dict[str, Any] = {}
+    with suppress(errors.CaptureError):
+        failure = read_json(capture.directory / FAILURE)
     if failure.get("kind") == "error":
         return _rebuilt(failure, ended.returncode)
     if failure.get("kind") == "out_of_memory" or ended.is_out_of_memory:
@@ -250,14 +252,6 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
         code="child-failed",
         hint=f"Its whole output: {capture.directory / STDERR}; then xsp-post run … --resume.",
     )
-
-
-def _failure_document(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return document if isinstance(document, dict) else {}
 
 
 def _rebuilt(failure: Mapping[str, Any], exit_code: int) -> XspPostError:
