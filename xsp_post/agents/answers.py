@@ -56,13 +56,12 @@ def summary(results: Results) -> Answer:
     from xsp_post.reports.verdict import verdict_data
 
     said = summarize(results, main_case(results))
-    rows = [(row.full_name, row.latency_ns, row.share) for row in said.top_layers]
+    tops = {"top_layers": said.top_layers, "top_kernels": said.top_kernels}
     return {
         "title": said.title, "machine": said.machine, "sources": said.sources[:10],
         "verdict": _of_first_screen(verdict_data(results)), "quantities": quantities(results),
-        "top_layers": [{"name": name, "latency_ns": time, "share_ratio": share} for name, time, share in rows],
-        "top_kernels": [{"name": row.full_name, "latency_ns": row.latency_ns, "share_ratio": row.share}
-                        for row in said.top_kernels],
+        **{name: [{"name": row.full_name, "latency_ns": row.latency_ns, "share_ratio": row.share} for row in rows]
+           for name, rows in tops.items()},
     }  # fmt: skip
 
 

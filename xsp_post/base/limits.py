@@ -52,8 +52,13 @@ def _size(source: Path) -> int:
     """Bytes of a file, of a compressed one those that it says it has uncompressed; 0 where there is none."""
     if not os.path.isfile(source):  # a pipe would keep us waiting
         return 0
-    with suppress(OSError), open(source, "rb") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.seek(max(size - 4, 0))
-        return max(size, int.from_bytes(file.read(4), "little") * (source.suffix == ".gz"))
+    with suppress(OSError):
+        return max(os.path.getsize(source), said_bytes(source) if source.suffix == ".gz" else 0)
     return 0
+
+
+def said_bytes(packed: Path) -> int:
+    """The uncompressed size that the last bytes of a gzip file say."""
+    with open(packed, "rb") as file:
+        file.seek(max(file.seek(0, os.SEEK_END) - 4, 0))
+        return int.from_bytes(file.read(4), "little")

@@ -92,20 +92,13 @@ def open_bytes(path: Path) -> io.RawIOBase:
         is_gzip = raw.read(2) == GZIP_MAGIC
     if not is_gzip:
         return path.open("rb", buffering=0)
-    if not limits.are_lifted() and _says_too_much(path):
+    if not limits.are_lifted() and limits.said_bytes(path) > _limit_bytes(path):
         _count(path)
     return _Limited(path)
 
 
 def _limit_bytes(path: Path) -> int:
     return max(limits.UNCOMPRESSED_BYTES, limits.UNCOMPRESSED_RATIO * path.stat().st_size)
-
-
-def _says_too_much(path: Path) -> bool:
-    """Whether the last bytes of a gzip file, where its uncompressed size stands, say more than the limit."""
-    with path.open("rb") as raw:
-        raw.seek(max(0, path.stat().st_size - 4))
-        return int.from_bytes(raw.read(4), "little") > _limit_bytes(path)
 
 
 def _count(path: Path) -> None:

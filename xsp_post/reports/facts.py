@@ -19,6 +19,7 @@ from xsp_post.model.schemas.units import (
 )
 from xsp_post.reports import cases
 from xsp_post.reports.cases import captures_of
+from xsp_post.reports.text import plain
 from xsp_post.tables.analyses.limits import find_limit
 
 # A confidence interval that reaches further than this to either side makes a number one should not rely on.
@@ -98,11 +99,11 @@ def _model_facts(results: Results, case: cases.Case | None, row: pd.Series) -> l
     inferred = "iterations are inferred, not recorded" if _is_inferred(results, case) else ""
     trust = " · ".join(part for part in (f"n {row['sample_count']}", spread(row), seen, inferred) if part)
     latency, throughput = row["latency_ns"], row["throughput_inputs_per_s"]
-    found = [Fact("latency", "Model latency", format_ns(latency), _number(latency), trust, uncertain)]
+    found = [Fact("latency", "Model latency", format_ns(latency), plain(latency), trust, uncertain)]
     if throughput == throughput:
         said = f"batch {row['batch_size']} / model latency"
         found.append(
-            Fact("throughput", "Throughput", format_inputs_per_s(throughput), _number(throughput), said, uncertain)
+            Fact("throughput", "Throughput", format_inputs_per_s(throughput), plain(throughput), said, uncertain)
         )
     return found
 
@@ -180,7 +181,3 @@ def is_uncertain(row: pd.Series) -> bool:
         return True
     low, high, latency = row["ci_low_latency_ns"], row["ci_high_latency_ns"], row["latency_ns"]
     return bool(high - low > 2 * UNCERTAIN_RATIO * latency)
-
-
-def _number(value: Any) -> float | None:
-    return None if value != value else float(value)

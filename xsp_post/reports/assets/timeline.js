@@ -150,8 +150,7 @@ function buildTimeline(holder, data) {
   function find(words) {
     state.words = words.toLowerCase().trim();
     state.hit = -1;
-    state.hits = [];
-    for (let i = 0; state.words && i < count; i++) if (textOf(data.full_name[i]).toLowerCase().includes(state.words)) state.hits.push(i);
+    state.hits = state.words ? [...data.full_name.keys()].filter((i) => textOf(data.full_name[i]).toLowerCase().includes(state.words)) : [];
     draw();
   }
   function next() {
