@@ -1,4 +1,4 @@
-"""Inference from launch sequences of known structure: iterations, blocks, noise, threads, nothing at all."""
+"""Inference from launch sequences of known structure: iterations, blocks, noise, streams, nothing at all."""
 
 from __future__ import annotations
 
@@ -173,27 +173,27 @@ def test_a_recording_cut_out_of_a_running_program_begins_at_the_hosts_pauses():
 
 @examples(15)
 @given(st.integers(0, 10_000))
-def test_threads_that_interleave_at_random_have_executions_of_their_own(seed):
+def test_streams_that_interleave_at_random(seed):
     rng = np.random.default_rng(seed)
     compute = noisy_turns(seed, turns=8, before=0, after=0)
     other = noisy_turns(seed + 1, turns=8, blocks=6, block=19, before=0, after=0)
     symbols = np.concatenate([compute.symbols, other.symbols + 150])
-    thread = np.repeat([7, 13], [len(compute.symbols), len(other.symbols)])
+    stream = np.repeat([7, 13], [len(compute.symbols), len(other.symbols)])
     # Launches of both go on in step, but which comes first is chance.
     place = np.concatenate([np.linspace(0, 1, len(compute.symbols)), np.linspace(0, 1, len(other.symbols))])
     order = np.argsort(place + rng.normal(0, 0.002, len(place)), kind="stable")
     keep = np.empty(len(order), np.int64)
-    for number in (7, 13):  # the order within a thread is kept
-        keep[thread[order] == number] = np.flatnonzero(thread == number)
-    launches = launch_frame(symbols[keep], thread_index=thread[keep])
+    for number in (7, 13):  # the order within a stream is kept
+        keep[stream[order] == number] = np.flatnonzero(stream == number)
+    launches = launch_frame(symbols[keep], stream_id=stream[keep])
     result = infer(launches, NAMES)
     check_nodes(result, launches)
     found = result.iterations
-    assert (found["thread_index"] == 7).sum() == 8
+    assert len(found) == 8
     main = result.nodes[(result.nodes["level"] == "LAYER") & (result.nodes["kind"] == "block")]
     mine = main[main["sequence_index"] == 0]
     assert off_by(compute.blocks, bounds(mine)).max() <= 1
-    second = launches["thread_index"].to_numpy() == 13
+    second = launches["stream_id"].to_numpy() == 13
     assert (result.node_of_launch[second] >= 0).all()
 
 

@@ -34,6 +34,7 @@ from xsp_post.tree.structure.score import are_alike, worth
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 _Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
+GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
 
 
@@ -216,6 +217,8 @@ def _role(structure: Structure, kind: Kind, launches: Launches) -> str:
         return STEP
     if not is_network(traits, rows):
         return OTHER
+    if is_all_gradients(traits, rows, constants) and not is_all_gradients(traits, np.arange(len(launches)), constants):
+        return GRADIENTS
     is_many = kind.turn_count >= constants.fewest_parts
     # a lookup begins a pass, but for that of the tokens of experts
     has_experts = _in_loops(structure, kind) > 0 and len(attentions(traits, rows)) == 1
@@ -304,7 +307,7 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants)
     fewest = constants.fewest_launches
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role != LAYER and kind.period >= constants.fewest_parts
+        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts
         and kind.turn_count >= (constants.fewest_turns if kind.role == OTHER and kind.period < fewest else 2)
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
@@ -369,7 +372,7 @@ def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
 def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants) -> np.ndarray:
     """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
     loops = structure.loops
-    is_layer = np.array([k.role == LAYER for k in structure.kinds], bool)[loops.kind]
+    is_layer = np.array([k.role in (LAYER, GRADIENTS) for k in structure.kinds], bool)[loops.kind]
     outside = ~(is_turn | _inside(structure, is_turn))[loops.first]
     outside &= ~is_turn[loops.first]
     is_layer &= outside

@@ -28,6 +28,8 @@ from xsp_post.tree.structure.labels import Traits
 from xsp_post.tree.structure.nodes import nodes_of
 from xsp_post.tree.structure.outline import Sequence
 
+_MOST_COMPANIES = 8  # threads that others are compared with
+
 
 @dataclass
 class Inference:
@@ -122,7 +124,7 @@ def _summary(iterations: pd.DataFrame, nodes: pd.DataFrame) -> str:
 def _of_process(
     launches: pd.DataFrame, process: int, traits: Traits, hints: pd.DataFrame | None, constants: Constants
 ) -> tuple[list[Sequence], str]:
-    """The sequences of one process: all launches as one, or one per thread, by name and shape or by name
+    """The sequences of one process: all launches as one, or one per thread or stream, by name and shape or by name
     alone: what describes them shortest. Of ways that are about as short the simpler one is taken."""
     mine = (launches["process_index"].to_numpy() == process) & (launches["launch_start_ns"].to_numpy() >= 0)
     rows = np.flatnonzero(mine)
@@ -156,7 +158,7 @@ def _shortest(
     reaches from one range into the next."""
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
-    for group in _ways_to_split(launches, rows, has_threads=owner is None):
+    for group in _ways_to_split(launches, rows, constants, has_threads=owner is None):
         for symbols in symbols_of(launches, rows):
             made = []
             for number in range(int(group.max()) + 1):
@@ -205,13 +207,38 @@ def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
     return rows[np.lexsort((started, at))]
 
 
-def _ways_to_split(launches: pd.DataFrame, rows: np.ndarray, *, has_threads: bool) -> Iterator[np.ndarray]:
-    """Numbers of the parts of a process, simplest way first: all as one, each thread. Inside a range threads take
-    turns, so they are not told apart."""
-    yield np.zeros(len(rows), np.int64)
-    thread = pd.factorize(launches["thread_index"].to_numpy()[rows])[0]
-    if has_threads and thread.max() > 0:
-        yield thread.astype(np.int64)
+def _ways_to_split(
+    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, *, has_threads: bool
+) -> Iterator[np.ndarray]:
+    """Numbers of the parts of a process, simplest way first: threads that take turns together, each thread, each
+    stream; a way that splits nothing more is left out. Inside a range threads take turns, so they are not told apart.
+    """
+    taken, before = launches.iloc[rows], np.zeros(len(rows), np.int64)
+    yield before
+    ways = [["company"], ["thread_index"]] if has_threads else [[]]
+    for columns in [*ways, [*ways[-1], "device_id", "context_id", "stream_id"]]:
+        if columns == ["company"]:
+            taken = taken.assign(company=_companies(taken["thread_index"].to_numpy(), constants))
+        known = [c for c in columns if c in taken]
+        group = taken.groupby(known, sort=False).ngroup().to_numpy() if known else before
+        if group.max() > before.max():
+            yield (before := group.astype(np.int64))
+
+
+def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
+    """Number of the company of each launch. Threads that take turns, such as those of forward and backward pass, are in
+    one; a thread that launches at any time between the launches of others is alone."""
+    code, _ = pd.factorize(thread)
+    company, often = np.full(len(code), -1, np.int64), np.bincount(code)
+    for number, one in enumerate(np.argsort(-often, kind="stable").tolist()):
+        mine = code == one
+        company[mine] = number
+        for other in range(min(number, _MOST_COMPANIES)):
+            turns = np.diff(mine[mine | (company == other)]).sum()
+            if (company == other).any() and turns * constants.fewest_parts <= 2 * often[one]:
+                company[mine] = other
+                break
+    return company
 
 
 def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
@@ -281,18 +308,26 @@ def infer_inside(
         # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
         first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
         rows = rows[np.lexsort((started, at, owner[rows], first))]
-        [(_, symbols, loops)], _ = _shortest(launches, rows, constants, owner[rows])
-        own = owner[rows]
-        edges = np.flatnonzero(np.r_[True, own[1:] != own[:-1], True])
-        which = own[edges[:-1]]
-        kinds = pd.unique(series[which])
-        executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
-        sequence = _sequence(launches, rows, symbols, loops, traits, np.zeros(len(rows)), constants, None, executions)
-        sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
-        sequences.append(sequence)
-        ranges.append(which)
+        parts, _ = _shortest(launches, rows, constants, owner[rows])
+        parts.sort(key=lambda one: -len(one[0]))
+        leader = owner[:0]
+        for place, (part, symbols, loops) in enumerate(parts):
+            own = owner[rows[part]]
+            edges = np.flatnonzero(np.r_[True, own[1:] != own[:-1], True])
+            which = own[edges[:-1]]
+            kinds = pd.unique(series[which])
+            executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
+            sequence = _sequence(
+                launches, rows[part], symbols, loops, traits, np.zeros(len(part)), constants, None, executions
+            )
+            sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
+            sequence.homes = which
+            sequences.append(sequence)
+            if not place or not np.isin(which, leader).all():
+                ranges.append(which)  # what else a process launches lies below these
+            leader = leader if place else which
     nodes, node_of_launch = nodes_of(sequences, launches, covered)
-    return Inference(nodes, node_of_launch), np.concatenate(ranges)
+    return Inference(nodes, node_of_launch), np.concatenate(ranges) if ranges else np.zeros(0, np.int64)
 
 
 def _without_ends(loops: Loops, place: np.ndarray, count: int) -> Loops:

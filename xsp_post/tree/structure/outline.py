@@ -51,6 +51,7 @@ class Sequence(Launches):
     executions: Executions
     process_index: int
     phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
+    homes: np.ndarray | None = None  # number of the recorded range that each execution stands for; none: inferred
 
     def label(self, start: int, end: int) -> str:
         """Families of the launches [start, end) in words."""
