@@ -102,6 +102,8 @@ def _signalled(source: random.Random, folder: Path) -> str:
         from xsp_post.base import output
 
         for one in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+            if not one.is_dir():  # what was left, cleared by the output beside it
+                continue
             output._cleared.clear()
             with output.atomic_output(one / "next"):
                 pass
