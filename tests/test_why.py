@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -168,6 +169,13 @@ def test_a_pattern_that_matches_no_layer_is_said(tmp_path):
     path = program(tmp_path, host=300)
     assert RUNNER.invoke(app, ["why", str(path), "--layer", "("]).exit_code != 0
     assert RUNNER.invoke(app, ["why", str(path), "--layer", "nothing"]).exit_code != 0
+
+
+def test_no_sentence_is_printed_twice():
+    """Of limits that overlap the first screen says how busy the device was, and so does the evidence."""
+    path = Path(__file__).parent.parent / "examples/resnet50_generated.sqlite"
+    lines = RUNNER.invoke(app, ["why", str(path), "--verbose"]).stdout.splitlines()
+    assert sum("The GPU was busy" in line for line in lines) == 1 and len(lines) > 20
 
 
 def test_a_kernel_beside_graphs_that_hide_theirs_is_not_what_the_time_went_to(tmp_path):

@@ -207,7 +207,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     for line in filter(None, (first, said.coverage_note, "" if verbose else said.late_rank)):
         say(console, shown(line, 400))
     if verbose:
-        details = said.verdict["details"][bool(said.latency) :]
+        details = [one for one in said.verdict["details"][bool(said.latency) :] if one not in said.coverage_note]
         for line in filter(None, (said.ranks, *details, said.lead_in, said.critical_path, said.replay_note)):
             say(console, shown(line, 400))
         console.print(Text("Where the time went", style="bold"))
