@@ -7,9 +7,11 @@ import pytest
 from builders import ExportBuilder
 
 from xsp_post.model.options import Options
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.pipeline import analyze
+from xsp_post.replay import recording
 from xsp_post.reports.text import alike_kernels
-from xsp_post.reports.verdict import main_limit, sentence_of
+from xsp_post.reports.verdict import main_limit, sentence_of, window_of
 from xsp_post.reports.where import next_capture, place_text, places
 
 US = 1_000
@@ -63,6 +65,17 @@ def test_what_is_in_all_other_places_is_said_where_it_is_more_than_a_place_that_
     assert rest.time_ns == pytest.approx(3 * sum(one.time_ns for one in named), rel=0.02)
     assert place_text(rest) == "in all other places"
     assert sum(one.ratio for one in found) <= 1
+
+
+def test_of_a_capture_that_is_replayed_in_part_all_times_are_of_all_executions(tmp_path, monkeypatch):
+    monkeypatch.setattr(recording, "MOST_OPERATIONS", 30)
+    monkeypatch.setattr(recording, "PART_OPERATIONS", 10)
+    results, limit, found = said(loop(tmp_path, kernels=["kernel_a", "kernel_b"], run_us=100))
+    assert results.frame("experiment")["is_part"].all() and results.frame("experiment")["execution_count"].max() < 20
+    assert sum(one.time_ns for one in found) == pytest.approx(limit.window["kernel_busy_ns"], rel=0.001)
+    assert 0.9 < sum(one.ratio for one in found) <= 1
+    measured = int((~results.frame("iterations")["is_warmup"]).sum())
+    assert window_of(results, limit) == f"{format_ns(limit.window_ns)} ({measured} executions)"
 
 
 def test_what_ran_without_a_recorded_launch_is_in_other_places(tmp_path):

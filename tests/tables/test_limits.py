@@ -50,8 +50,8 @@ def experiment(capture=0, *, elapsed=1000, margin=0.02, together=0.5, balanced=(
     return [
         {"capture_id": capture, "question": question, "resource": name, "part": "", "rank": rank, "gain_ratio": gain,
          "low_gain_ratio": gain - margin, "high_gain_ratio": gain + margin, "is_limit": name in balanced,
-         "is_balanced": bool(balanced), "elapsed_ns": elapsed, "coverage_ratio": 1.0, "execution": "forward",
-         "execution_count": 3}
+         "is_balanced": bool(balanced), "is_part": False, "elapsed_ns": elapsed, "coverage_ratio": 1.0,
+         "execution": "forward", "execution_count": 3}
         for rank, name, gain in rows
     ]  # fmt: skip
 

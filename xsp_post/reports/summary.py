@@ -84,7 +84,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         verdict(results, limit),
         [] if split is None else [split],
         shares(limit),
-        format_ns(limit.replayed_ns),
+        format_ns(limit.of_device_ns),
         advised,
         "" if advised or not limit.window_ns else why_none(results, limit),
         held,

@@ -11,7 +11,7 @@ from rich.text import Text
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import (
     format_count,
     format_flop_per_byte,
@@ -202,7 +202,7 @@ def resource_word(limit: Limit, resource: str) -> str:
 
 def sentence_of(results: Results, limit: Limit) -> str:
     """What limits, how much, and where: one sentence."""
-    window = format_ns(limit.replayed_ns or limit.window_ns / max(limit.device_count, 1))
+    window = format_ns(limit.of_device_ns)
     if limit.kind == limits.UNKNOWN or limit.reason == limits.SERIAL:
         unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
         share = format_ratio_percent(unknown / max(limit.window_ns, 1))
@@ -348,9 +348,13 @@ def verdict_text(said: dict[str, Any], capture: str = "") -> Text:
 
 def window_of(results: Results, limit: Limit) -> str:
     """The time that shares are of, in words: ``857 ms (2 executions)``."""
-    window = format_ns(limit.replayed_ns or limit.window_ns / max(limit.device_count, 1))
+    window = format_ns(limit.of_device_ns)
     rows = limits.answers(results, limit)
     count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
+    if count and not limit.replayed_ns:  # a part was replayed: the time is that of all
+        count = int(
+            (~of_captures(results, "iterations", limit.captures, ["is_warmup"])["is_warmup"].astype(bool)).sum()
+        )
     key = "bar.execution" if count == 1 else "bar.executions"
     return sentence(key, window=window, count=count) if count else window
 

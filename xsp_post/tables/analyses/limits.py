@@ -88,6 +88,11 @@ class Limit:
         return self.replayed_ns * self.device_count or self.window_ns
 
     @property
+    def of_device_ns(self) -> float:
+        """The same of one device."""
+        return self.whole_ns / max(self.device_count, 1)
+
+    @property
     def known_ns(self) -> int:
         return self.window_ns - self.unknown_ns
 
@@ -164,7 +169,9 @@ def _answered(limit: Limit, results: Results) -> Limit:
     if is_balanced:
         hidden = heaviest.loc[heaviest["is_limit"].astype(bool), "resource"].astype(str)
         limits = tuple(dict.fromkeys((*limits, *hidden)))
-    replayed = int(rows.drop_duplicates("capture_id")["elapsed_ns"].mean())
+    # of a large capture a part is replayed: its shares stand for all executions, as do all other times of the verdict
+    is_part = bool(rows["is_part"].eq(True).any())
+    replayed = 0 if is_part else int(rows.drop_duplicates("capture_id")["elapsed_ns"].mean())
     base = replace(limit, limits=limits, gains=gains, parts=parts, together=together, replayed_ns=replayed)
     if not limits:
         return replace(base, reason=NOTHING_SHOWN)
