@@ -351,7 +351,7 @@ def window_of(results: Results, limit: Limit) -> str:
     window = format_ns(limit.of_device_ns)
     rows = limits.answers(results, limit)
     count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
-    if count and not limit.replayed_ns:  # a part was replayed: the time is that of all
+    if count and rows["is_part"].eq(True).any():  # the time is that of all
         count = int(
             (~of_captures(results, "iterations", limit.captures, ["is_warmup"])["is_warmup"].astype(bool)).sum()
         )
