@@ -4,7 +4,6 @@ A payload is JSON, or binary (exported with ``--include-blobs=true``): a header 
 fields stand where the schema's entries say.
 """
 
-import json
 from collections.abc import Callable
 
 import numpy as np
@@ -14,6 +13,7 @@ import pyarrow.compute as pc
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
+from xsp_post.ingest.payloads import json_of
 from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
 
 COLUMNS = ("message_bytes", "group_size", "group_name")
@@ -24,7 +24,6 @@ _HEADER = np.dtype([("domain", "<u4"), ("_", "<u4"), ("schema", "<u4"), ("__", "
 _WIDTHS = {5: 4, 18: 8, 22: 8}  # NVTX_PAYLOAD_ENTRY_TYPE: int, uint64, size_t
 # NCCL says what one rank gives or gets; the message of these is that of all ranks together.
 _OF_EACH_RANK = ("ncclAllGather", "ncclReduceScatter", "ncclAlltoAll", "ncclAllToAll")
-_LONGEST = 10_000  # characters of a payload that is read
 _START, _END, _PAIRS = "ncclGroupStart", "ncclGroupEnd", ("ncclSend", "ncclRecv")
 
 
@@ -87,7 +86,9 @@ def _frame(count: int, index: np.ndarray) -> pd.DataFrame:
 def _written_out(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """The payloads that the export holds as JSON, each different one read once."""
     codes, used = pd.factorize(spans["payload_text_id"].to_numpy())
-    read = {at: said for at, one in enumerate(used.tolist()) if one >= 0 and (said := _json(str(strings[one])))}
+    texts = [str(strings[one]) if one >= 0 else "" for one in used.tolist()]
+    said = {code: json_of(text) for code, text in enumerate(texts) if f'"{_COMMUNICATOR}"' in text}
+    read = {code: one for code, one in said.items() if isinstance(one, dict)}
     rows = np.flatnonzero(np.isin(codes, list(read)))
     found = _frame(len(rows), rows)
     for name, field in _FIELDS.items():
@@ -97,16 +98,6 @@ def _written_out(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
             [one if isinstance(one, int) and 0 <= one < 1 << 64 else unknown for one in values], kind
         )
     return found
-
-
-def _json(text: str) -> dict[str, object] | None:
-    if f'"{_COMMUNICATOR}"' not in text[:_LONGEST]:
-        return None
-    try:
-        said = json.loads(text[:_LONGEST])
-    except (ValueError, RecursionError):
-        return None
-    return said if isinstance(said, dict) else None
 
 
 def _calls(

@@ -49,12 +49,18 @@ def _of_mark(text: str) -> tuple[Any, ...] | None:
     return (said.shape_text, *(np.nan if one == -1 else one for one in (said.flop_count, said.least_bytes)))
 
 
-def _read(text: str) -> tuple[str, str, str] | None:
+def json_of(text: str) -> Any:
+    """What a payload says as JSON; None where it is none, or longer than is looked at."""
     if not text.lstrip().startswith(("{", "[")) or len(text) > _LONGEST:
         return None
     try:
-        value = json.loads(whole_characters(text))
+        return json.loads(whole_characters(text))
     except (ValueError, RecursionError):
+        return None
+
+
+def _read(text: str) -> tuple[str, str, str] | None:
+    if (value := json_of(text)) is None:
         return None
     found = _flat(value)
     return (

@@ -366,7 +366,7 @@ def verdict_data(results: Results) -> dict[str, Any]:
 
 def shares(limit: Limit) -> list[dict[str, Any]]:
     """What each resource saves where it takes half its time, largest first, then parts of resources, at the end all of
-    them together: for every bar. ``word`` is what to print; ratios are of ``limit.replayed_ns``."""
+    them together: for every bar. ``word`` is what to print; ratios are of ``limit.whole_ns``."""
     every = [] if limit.together is None else [*limit.gains, *limit.parts, limit.together]
     return [
         {

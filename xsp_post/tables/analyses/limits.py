@@ -79,7 +79,8 @@ class Limit:
     gains: tuple[Gain, ...] = ()  # what each resource saves at half its time, largest first
     parts: tuple[Gain, ...] = ()  # and parts of it: (resource, part)
     together: Gain | None = None  # and all of them
-    replayed_ns: int = 0  # the time that the gains are shares of: of the device, in the executions; of one process
+    # the time that the gains are shares of: of the device, in the executions; of one process; 0: `window_ns` is that
+    replayed_ns: int = 0
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
