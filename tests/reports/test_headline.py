@@ -52,7 +52,7 @@ def test_latency_throughput_top_five_and_overhead_are_said():
 def test_a_latency_with_a_wide_interval_is_called_uncertain():
     row = models((1, "forward", 10, True)).assign(ci_low_latency_ns=-30 * MS, ci_high_latency_ns=50 * MS)
     assert "(n=5): too uncertain to rely on" in text(a01=row) and "…" not in text(a01=row)
-    assert spread(row.iloc[0]) == "no interval: 5 samples differ too much"
+    assert spread(row.iloc[0]) == "no interval: 5 samples say too little"
     assert "uncertain" not in text(a01=row.assign(ci_low_latency_ns=9.9 * MS, ci_high_latency_ns=10.1 * MS))
 
 

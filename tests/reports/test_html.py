@@ -16,10 +16,11 @@ from reports.samples import HOSTILE, sample
 from xsp_post.base.errors import OutputError
 from xsp_post.model.schemas import units
 from xsp_post.reports import shell
-from xsp_post.reports.html import render, top_rows, write_report
+from xsp_post.reports.html import _action, render, top_rows, write_report
 from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
 from xsp_post.reports.summary import TopRow
+from xsp_post.tables.analyses.advice import Advice
 
 
 @pytest.fixture(scope="module")
@@ -139,3 +140,17 @@ def test_layers_whose_time_is_not_known_are_not_among_those_that_take_most():
     known, unknown = (TopRow(name, name, time, 0.5, -1, ("",)) for name, time in (("a", 50.0), ("b", math.nan)))
     assert [(row.name, width) for row, width, _ in top_rows([known, unknown])] == [("a", "100.0")]
     assert [(row.name, width, ranked) for row, width, ranked in top_rows([], [unknown])] == [("b", "0.0", False)]
+
+
+@pytest.mark.parametrize(
+    ("estimate_ns", "bound_of", "said"),
+    [
+        (25, "the time", "about 2.5 %, at most 10.0 %"),
+        (100, "the time", "at most 10.0 %"),  # a replay saves as much
+        (-1, "the time", "at most 10.0 %"),
+        (25, "the 2 s with start-up", "at most 100 ns"),
+    ],
+)
+def test_what_to_do_next_says_what_a_replay_saves(estimate_ns, bound_of, said):
+    one = Advice("a", "Do it.", "Seen.", "so", 100, 0.1, bound_of=bound_of, estimate_ns=estimate_ns)
+    assert _action(one)["bound"] == said

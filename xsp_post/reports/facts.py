@@ -165,7 +165,7 @@ def spread(row: pd.Series) -> str:
     if low != low or high != high:
         return "no interval: one sample" if row["sample_count"] <= 1 else ""
     if low <= 0:  # as wide as the value itself: its ends say nothing
-        return f"no interval: {format_count(row['sample_count'])} samples differ too much"
+        return f"no interval: {format_count(row['sample_count'])} samples say too little"
     text = f"95 % within {format_ns(low)} … {format_ns(high)}{within(row)}"
     return f"{text}: too uncertain to rely on" if is_uncertain(row) else text
 

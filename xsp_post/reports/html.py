@@ -19,7 +19,7 @@ from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
 from xsp_post.reports.trust import Balance, Split
 from xsp_post.reports.verdict import first_shares
-from xsp_post.reports.why import reach_of
+from xsp_post.reports.why import reach_of, with_reason
 from xsp_post.tables.analyses.advice import Advice
 
 Bar = tuple[str, str, list[dict[str, Any]], list[str]]
@@ -48,14 +48,15 @@ def _shares(summary: Summary) -> list[dict[str, Any]]:
 
 
 def _action(one: Advice) -> dict[str, str]:
-    """What to do, with the most it can save: a share of the verdict's time, or of other time the time itself."""
-    time, share = format_ns(one.bound_ns), format_ratio_percent(one.bound_ratio)
-    of = "" if one.bound_of == "the time" else f", {share} of {one.bound_of}"
-    reach = reach_of(one)
-    why = f"{visible(one.evidence, 500)} {reach[:1].upper()}{reach[1:]} {time}{of}. "
+    """What to do, with what it saves: a share of the verdict's time, or of other time the time itself."""
+    bound = f"{reach_of(one)} {format_ratio_percent(one.bound_ratio)}"
+    if one.bound_of != "the time":
+        bound = f"{reach_of(one)} {format_ns(one.bound_ns)}"
+    elif 0 <= one.estimate_ns < one.bound_ns:
+        bound = f"about {format_ratio_percent(one.bound_ratio * one.estimate_ns / one.bound_ns)}, {bound}"
     return {
-        "what": visible(one.what, 400), "bound": f"{reach} {time if of else share}",
-        "why": f"{why}Assumed: {visible(one.assumption, 400)}",
+        "what": visible(one.what, 400), "bound": bound,
+        "why": f"{visible(one.evidence, 500)} {with_reason(one)}. Assumed: {visible(one.assumption, 400)}",
     }  # fmt: skip
 
 
