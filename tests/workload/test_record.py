@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import stat
@@ -18,7 +19,9 @@ from xsp_post.ingest.side_files.plain_pickle import read_plain
 from xsp_post.pipeline import analyze
 from xsp_post.workload.recording import next_name, split_command
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
+
+from xsp_post.workload.program import Watch  # noqa: E402
 
 TRAINING = """
     import sys, torch
@@ -60,6 +63,67 @@ def test_a_training_loop_is_recorded_and_compared_with_its_last_recording(progra
     assert "Since xsp-recordings/train.1.xsp.sqlite" in second.stdout
 
 
+def modules() -> dict[str, torch.nn.Module]:
+    """N, M and E: models. T: a transform of the input, L: a loss, W: one with weights of classes, Q: a model whose
+    weights are buffers."""
+    nn = torch.nn
+    weighted, quantised = nn.CrossEntropyLoss(weight=torch.ones(4)), nn.Sequential(nn.Identity())
+    quantised[0].register_buffer("packed", torch.ones(4))
+    return {"N": nn.Linear(4, 4), "M": nn.Sequential(nn.Linear(4, 4)), "E": nn.Linear(4, 4), "L": nn.MSELoss(),
+            "T": nn.Sequential(nn.ReLU()), "W": weighted, "Q": quantised}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "calls, steps",
+    [
+        ("N" * 5, 5), ("Q" * 5, 5),
+        ("NL" * 4, 4), ("NW" * 4, 4), ("TTTNL" * 3, 3), ("TL" * 3, 0),
+        ("NM" * 4, 4), ("NMMM" * 4, 4), ("EN" + "M" * 7 + "EN", 2),
+        ("E" + "N" * 30, 15),  # one long generation: each token is a step once the encoder is far
+    ],
+)  # fmt: skip
+def test_a_step_begins_where_the_first_of_the_models_is_called_again(calls, steps, tmp_path):
+    known = modules()
+    settings = {"output": str(tmp_path), "warmup_count": 99, "step_count": 1}
+    watch = Watch(settings)
+    try:
+        for name in calls:
+            inputs = [torch.ones(2, 4)] * (2 if name in "LW" else 1)
+            known[name](*inputs)
+    finally:
+        watch.close()
+    begun = json.loads((tmp_path / "summary.json").read_text())["begun_ns"]
+    assert len(begun) - 1 == steps
+
+
+GAN = """
+    import torch
+    from torch import nn
+    class Generator(nn.Sequential): pass
+    class Discriminator(nn.Sequential): pass
+    maker, judge = Generator(nn.Linear(8, 16), nn.Tanh()), Discriminator(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
+    criterion, one, none = nn.BCEWithLogitsLoss(), torch.ones(4, 1), torch.zeros(4, 1)
+    of_maker, of_judge = (torch.optim.SGD(one.parameters(), 0.1) for one in (maker, judge))
+    for step in range(9):
+        made = maker(torch.randn(4, 8))
+        of_judge.zero_grad()
+        (criterion(judge(torch.randn(4, 16)), one) + criterion(judge(made.detach()), none)).backward()
+        of_judge.step()
+        of_maker.zero_grad(); criterion(judge(made), one).backward(); of_maker.step()
+"""
+
+
+def test_a_program_of_two_models_and_a_loss_is_recorded_in_its_steps(tmp_path):
+    (tmp_path / "gan.py").write_text(textwrap.dedent(GAN))
+    made = xsp("record", "--steps", "4", "--", tmp_path / "gan.py", cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    with sqlite3.connect(tmp_path / "xsp-recordings/gan.1.xsp.sqlite") as store:
+        kinds = store.execute("SELECT kind, COUNT(*) FROM iterations GROUP BY kind").fetchall()
+        names = {name for (name,) in store.execute("SELECT name FROM paths WHERE name LIKE 'model:%'")}
+    assert kinds == [("training step", 8)]  # two updates in each turn of the loop, and no call of a model beside them
+    assert names == {"model:generator", "model:discriminator"}
+
+
 # The same graph and the same record of it, with less of g++: no vector types, not optimised.
 QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "AOT_INDUCTOR_DEBUG_COMPILE": "1"}
 COMPILED = """
@@ -97,7 +161,8 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     "text, said",
     [
         ("print('no model')", "called no torch module"),
-        ("import torch; torch.nn.ReLU()(torch.ones(2))", "ended after 1 calls"),
+        ("import torch; torch.nn.ReLU()(torch.ones(2))", "no torch module with parameters"),
+        ("import torch; torch.nn.Linear(2, 2)(torch.ones(2))", "ended with step 1"),
         ("raise ValueError('its own')", "ended with 1 before anything was recorded"),
     ],
 )

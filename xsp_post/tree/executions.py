@@ -166,6 +166,12 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
+        training = next((c for c in found if c.rule == TRAINING), None)
+        if training is not None and chosen is not None and chosen.turn is None:
+            # calls and updates that are parts of training steps, and calls between these, are not executions themselves
+            parts = np.append(training.spans, training.alone)
+            is_part = chosen.coverage_ratio < training.coverage_ratio and np.isin(chosen.spans, parts).all()
+            chosen = training if is_part else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             least = 0.0 if periods is None else (1 - constants.near_ratio) * periods.coverage_ratio
@@ -552,7 +558,9 @@ class _Finder:
         calls = np.bincount(turn[is_call], minlength=int(turn[-1]) + 1)
         has_end = np.bincount(turn[ends], minlength=len(calls)) > 0
         usual = int(calls[has_end & (calls > 0)].min(initial=len(rows)))
-        beyond = np.where(has_end, calls - usual, np.where(calls > usual, calls, 0))
+        if 2 * int((calls[has_end] > usual).sum()) >= max(int(has_end.sum()), 4):
+            usual = int(calls.max())  # steps of two kinds, as those of a GAN's two models: nobody evaluates so often
+        beyond = np.where(has_end, np.maximum(calls - usual, 0), np.where(calls > usual, calls, 0))
         nth = np.cumsum(is_call) - (np.cumsum(calls) - calls)[turn]
         is_beside = is_call & (nth <= beyond[turn])
         # a step begins after those, or with what comes again before its call

@@ -1,17 +1,21 @@
 """`record` → trace: a program of the user, run with a profiler that listens to a few calls of its models.
 
-A process of its own: ``python -m xsp_post.workload.program SETTINGS SCRIPT|-m MODULE [ARGUMENT …]``. A *step* is an
-outermost call of any module, with what follows until the next one. After the first call of each model its layers have
-ranges; after ``warmup_count`` steps the profiler begins, ``step_count`` steps later it ends, and the program too
-unless it is to go on.
+A process of its own: ``python -m xsp_post.workload.program SETTINGS SCRIPT|-m MODULE [ARGUMENT …]``. A *model* is a
+module that is called by no other and holds parameters: a loss, a metric or a transform of the input is none. A *step*
+begins with a call of the model that is called first, and ends where it is called again behind another model, or at
+once where it is the only one. From the last step before the recording on, models and their layers have ranges; after
+``warmup_count`` steps the profiler begins, ``step_count`` steps later it ends, and the program too unless it is to go
+on.
 """
 
 import json
 import os
+import re
 import runpy
 import sys
 import threading
 import time
+from collections import deque
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -21,14 +25,16 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
+from xsp_post.names.range_text import FORWARD
 from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
 
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
+RECENT_CALLS = 16  # calls of models: one that is not among them (an encoder of one long generation) begins no step
 
 
 class Watch:
-    """Counts the outermost calls of modules on the thread that made the first one, and records some of them."""
+    """Counts the steps on the thread that made the first call of a module, and records some of them."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings, self._output = settings, Path(settings["output"])
@@ -36,7 +42,11 @@ class Watch:
         self._depth = 0
         self._begun_ns: list[int] = []  # of each step
         self._starting_ns = 0  # what the profiler took to begin, behind the last step before it
-        self._models: set[int] = set()
+        self._models: dict[int, torch.nn.Module] = {}  # by identity, in the order of their first calls
+        self._is_model: dict[int, bool] = {}
+        self._with_ranges: set[int] = set()
+        self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
+        self._first = 0  # the model whose calls begin steps
         self._ranges = ExitStack()
         self._profiler: Any = None
         self._is_over = False
@@ -72,7 +82,7 @@ class Watch:
         if threading.get_ident() != self._thread:
             return
         self._depth += 1
-        if self._depth == 1:
+        if self._depth == 1 and self._holds_parameters(module) and self._begins_step(id(module)):
             self._step()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -81,11 +91,38 @@ class Watch:
         if threading.get_ident() != self._thread or not self._depth:
             return
         self._depth -= 1
-        if self._depth == 0 and self._is_over:
+        if self._depth:
+            return
+        if self._is_over:
             self.close()  # not before: torch is calling the hooks of this module
-        elif self._depth == 0 and id(module) not in self._models and not is_compiled(module):
-            self._models.add(id(module))
-            self._ranges.enter_context(ranges(module, to=self._settings["ranges"]))
+            return
+        if self._is_model[id(module)]:
+            self._models.setdefault(id(module), module)
+        if len(self._begun_ns) >= self._settings["warmup_count"]:
+            self._add_ranges()
+
+    def _holds_parameters(self, module: torch.nn.Module) -> bool:
+        """Whether it is a model. Weights that are no parameters (of quantised layers) are buffers of its modules."""
+        if id(module) not in self._is_model:
+            inside = (buffer for child in module.children() for buffer in child.buffers())
+            self._is_model[id(module)] = next(module.parameters(), None) is not None or next(inside, None) is not None
+        return self._is_model[id(module)]
+
+    def _begins_step(self, model: int) -> bool:
+        """Whether this call of a model begins a step: calls in a row are one where there are other models."""
+        if self._first not in self._recent:
+            self._first = model
+        is_repeated = bool(self._recent) and self._recent[-1] == model and len({*self._recent}) > 1
+        self._recent.append(model)
+        return model == self._first and not is_repeated
+
+    def _add_ranges(self) -> None:
+        """Ranges on the models that have none: of one model ``forward``, of several each by its class."""
+        for key, model in self._models.items():
+            if key not in self._with_ranges and not is_compiled(model):
+                self._with_ranges.add(key)
+                phase = _word(model) if len(self._models) > 1 else FORWARD
+                self._ranges.enter_context(ranges(model, phase=phase, to=self._settings["ranges"]))
 
     def _step(self) -> None:
         first, count = self._settings["warmup_count"], self._settings["step_count"]
@@ -118,6 +155,12 @@ class Watch:
             write_recording(self._profiler, self._output / TRACE)
         else:
             write_annotations(self._output / REPORT)
+
+
+def _word(model: torch.nn.Module) -> str:
+    """``PatchDiscriminator`` → ``patch_discriminator``."""
+    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|\W+", "_", type(model).__name__).strip("_").lower()
+    return words if words[:1].isalpha() else FORWARD
 
 
 def main() -> None:

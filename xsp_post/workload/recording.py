@@ -157,9 +157,11 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
     if code:
         return ToolError(f"The program ended with {code} before anything was recorded.", code="record-nothing")
     if not count:
-        return ToolError("The program called no torch module, so nothing was recorded.", code="record-nothing")
+        return ToolError(
+            "The program called no torch module with parameters, so nothing was recorded.", code="record-nothing"
+        )
     return ToolError(
-        f"The program ended after {count} calls of its models; the recording begins after {wanted.warmup_count}.",
+        f"The program ended with step {count} of its models; the recording begins after {wanted.warmup_count}.",
         code="record-nothing",
     )
 

@@ -53,12 +53,15 @@ def _optimiser(situation: Situation) -> list[Found]:
     paths = paths[paths["name"].astype(str).str.match(OPTIMISER)]
     paths = paths[paths["kernel_count"] >= LEAST_LAUNCHES * paths["call_count"]]
     count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
-    if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
+    time = min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
+    is_fused = situation.is_called(_FUSED)
+    in_fused = situation.kernels["duration_ns"][is_fused].sum() >= time / 2 > 0
+    if not situation.is_torch or not count or in_fused or is_fused.sum() >= count / 2:
         return []
     spent = _sum(situation.inside(f"^(?:{names})$"))
     each = count / max(paths["call_count"].sum(), 1)
     said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
-    spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
+    spent += time
     return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{names}=none")
 
 
