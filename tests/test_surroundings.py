@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from builders import ExportBuilder
 
 from xsp_post.base import output, streams
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, in_words
@@ -25,6 +26,7 @@ from xsp_post.model.capture import Workload
 from xsp_post.model.run_folder import prepare
 from xsp_post.store.store import StoreWriter
 
+_HELD = "PANDAS_FUTURE_INFER_STRING"
 LIGHT = "import sys; sys.argv = ['xsp-post', *{arguments!r}]; from xsp_post.cli import main; main()"
 
 
@@ -274,3 +276,20 @@ def test_a_store_that_cannot_be_begun_leaves_nothing(tmp_path, monkeypatch):
     with pytest.raises(OutputError), StoreWriter(tmp_path / "a.xsp.sqlite"):
         raise AssertionError("the block must not start")
     assert os.listdir(tmp_path) == []
+
+
+# -- pandas -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", [["tree", "--json"], ["why", "--json"], ["table", "a08", "--format", "csv"]])
+def test_answers_do_not_depend_on_how_pandas_holds_texts(tmp_path, command):
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for k in range(40):
+        at = k * 100_000
+        builder.range(f"layer{k % 4}:Linear#{k // 4}", at, at + 60_000, domain="xsp")
+        builder.kernel(f"gemm_{k % 3}", launch=(at + 10_000, at + 14_000), run=(at + 20_000, at + 50_000))
+    builder.memcpy(64, launch=(4_100_000, 4_110_000), run=(4_120_000, 4_130_000))
+    words = [*command, str(builder.write(tmp_path / "report.sqlite"))]
+    plain, as_objects, as_texts = (light("", *words, **one) for one in ({}, {_HELD: "0"}, {_HELD: "1"}))
+    assert plain.returncode == 0 and len(plain.stdout) > 500
+    assert plain.stdout == as_objects.stdout == as_texts.stdout

@@ -152,6 +152,8 @@ def _spare_start() -> None:
     tenth."""
     gc.set_threshold(1_000_000, 20, 50)  # nothing imported is garbage, and charts import 200,000 objects
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # its idle threads spin; no matrix is multiplied here
+    # texts as Python has them, as in pandas 2: each look-up of a column among Arrow's costs more than the work on it
+    os.environ.setdefault("PANDAS_FUTURE_INFER_STRING", "0")
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
 
 
