@@ -58,7 +58,7 @@ def print_tree(
     Without ``verbose`` one screen, with advice from ``whole``, where ``results`` hold less than that needs."""
     captures = results.frame("captures").set_index("capture_id", drop=False)
     is_screen, wanted = not (verbose or layer or rank is not None), ""
-    said = why(whole or results) if is_screen and not own_verdicts(results) else None
+    said = why(whole or results, is_first=True) if is_screen and not own_verdicts(results) else None
     left = _SCREEN - bool(said and said.beyond)
     lines = {"lines": max(left // max(len(captures), 1), 4)} if is_screen else {}
     rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)

@@ -66,7 +66,14 @@ class Place:
 
 def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
     """The places of what limits, largest first: of two limits at least one each. At the end what lies elsewhere, where
-    that is more than in the last one of them."""
+    that is more than in the last one of them. The last are kept: sentence, screen and page show the same."""
+    last: list[tuple[Limit, int, list[Place]]] = results.kept("where", list)
+    if not last or last[0][:2] != (limit, most):
+        last[:] = [(limit, most, _found(results, limit, most))]
+    return last[0][2]
+
+
+def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     limiting = limit.limits[-2:] if limit.kind == BALANCED else limit.limits[:2]  # those that hide one another
     found = [_of_resource(results, limit, resource, most) for resource in limiting]
     if not any(found):

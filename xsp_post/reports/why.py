@@ -5,7 +5,7 @@ Nothing is computed here; `analyses.limits` and `analyses.advice` did.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -73,25 +73,30 @@ class Why:
         return self.latency or self.lead_in.partition(";")[0].partition(",")[0].rstrip(".") + "." * bool(self.lead_in)
 
 
-def why(results: Results, *, layer: str = "") -> Why:
-    """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only."""
+def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
+    """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
+    only what `print_first` says."""
     from xsp_post.tables.analyses.advice import advise, why_none
 
     limit = main_limit(results)
-    has_kernels = limit.reason != ROWS_MISSING  # else the device may have been busy where it seems to wait
-    causes = tuple(largest_causes(results, limit, layer=layer)) if limit.scope and has_kernels else ()
-    path = _path_line(results, limit) if has_kernels else ""
-    lead_in = lead_in_line(results, limit)
     advice = tuple(advise(results, limit))
-    little = coverage_note(results, limit)
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     where = () if layer else tuple(places(results, limit))
-    return Why(
-        limit, causes, advice, limit_data(results, limit), path, latency_note(results, limit), lead_in,
-        part_text(results), replay_note(results), none, ranks_line(results),
-        own_verdicts(results).get(limit.captures[0], "") if limit.captures else "", little, late_rank_line(results),
-        places_line(results), step_lines(results), where,
-        next_capture(results, limit, where, advice),
+    first = Why(
+        limit, (), advice, limit_data(results, limit), latency=latency_note(results, limit),
+        lead_in=lead_in_line(results, limit), no_advice=none, steps=step_lines(results), where=where,
+        next_capture=next_capture(results, limit, where, advice),
+    )  # fmt: skip
+    frame_or_empty(results, "overhead")  # raises for captures of several programs; what it finds is shown on any screen
+    if is_first:
+        return first
+    has_kernels = limit.reason != ROWS_MISSING  # else the device may have been busy where it seems to wait
+    return replace(
+        first, part=part_text(results), replay_note=replay_note(results), ranks=ranks_line(results),
+        causes=tuple(largest_causes(results, limit, layer=layer)) if limit.scope and has_kernels else (),
+        critical_path=_path_line(results, limit) if has_kernels else "",
+        capture_name=own_verdicts(results).get(limit.captures[0], "") if limit.captures else "",
+        coverage_note=coverage_note(results, limit), late_rank=late_rank_line(results), places=places_line(results),
     )  # fmt: skip
 
 
