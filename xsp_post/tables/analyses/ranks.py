@@ -6,6 +6,7 @@ agree between files: a collective ends for all its ranks together (`replay.colle
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,16 +61,16 @@ def rank_contribution(
     calls = calls.assign(capture_name=capture_name, step_index=-1)
     steps = of_captures(results, "iterations", capture_id, ["process_id", "start_ns"])
     for process, device, stated, kernels, copies, idle in _split(results, capture_id):
-        talking = kernels[kernels["is_communication"].to_numpy(bool)]
+        talks = kernels["is_communication"].to_numpy(bool)
+        talking, working = (kernels[talks], kernels[~talks]) if talks.any() else (kernels.iloc[:0], kernels)
         mine = calls[(calls["process_id"] == process) & (calls["device_id"] == device)]
         begun = np.sort(steps.loc[steps["process_id"] == process, "start_ns"].to_numpy())
         calls.loc[mine.index, "step_index"] = np.searchsorted(begun, mine["start_ns"], side="right") - 1
         is_transfer = mine["kind"].isin(POINT_TO_POINT)
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
-        own = rank_causes.rank_work(kernels.drop(index=talking.index), mine[is_transfer], mine[~is_transfer],
-                                    copies, idle)  # fmt: skip
+        own = rank_causes.rank_work(working, mine[is_transfer], mine[~is_transfer], copies, idle)
         work.append(own.assign(**dict(zip(WHO, (capture_name, process, device)))))
-        row = _row(process, device, kernels, talking, copies, mine)
+        row = _row(process, device, working, talking, copies, mine)
         rows.append(row | {"capture_name": capture_name, "rank": rank if stated < 0 else stated})
     return {
         "ranks": typed("ranks", pd.DataFrame(rows)),
@@ -79,7 +80,7 @@ def rank_contribution(
 
 
 def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
-    """(process, device, rank, kernels, copies, idle causes) of a capture."""
+    """(process, device, rank, kernels by start, copies, idle causes) of a capture."""
     kernels = of_captures(results, "kernels", capture_id, [*_PLACE, "kernel_id", "name", *_GRID])
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
         work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
@@ -88,7 +89,8 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         kernels = kernels.assign(**sizes)
     copies = of_captures(results, "memory_operations", capture_id, [*_PLACE, "kind", "direction"])
     copies = copies[copies["kind"].astype(object) != "graph"]
-    kernels = kernels.assign(is_communication=joins_ranks(kernels["name"])).sort_values("start_ns", kind="stable")
+    order = np.lexsort([kernels[name].to_numpy() for name in ("start_ns", "process_id", "device_id")])
+    kernels = kernels.assign(is_communication=joins_ranks(kernels["name"])).iloc[order]
     idle = of_captures(results, "idle_causes", capture_id, ["device_id", "scope", *_IDLE])
     idle = idle[idle["scope"].isin(["execution", "between", "outside"])]
     devices = (
@@ -97,13 +99,13 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         .astype({"rank": int})
     )
     known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
-    keys = kernels[["process_id", "device_id"]].drop_duplicates().sort_values(["device_id", "process_id"])
-    for process, device in keys.itertuples(index=False):
-        mine, copied = (
-            rows[(rows["process_id"] == process) & (rows["device_id"] == device)] for rows in (kernels, copies)
-        )
+    place = kernels[["process_id", "device_id"]].to_numpy()
+    first = np.flatnonzero(np.append(True, (place[1:] != place[:-1]).any(axis=1))[: len(place)])
+    for begin, end in pairwise([*first.tolist(), len(place)]):
+        process, device = map(int, place[begin])
+        copied = copies[(copies["process_id"] == process) & (copies["device_id"] == device)]
         gpu, stated = known.get((process, device), (device, -1))
-        yield int(process), int(device), stated, mine, copied, idle[idle["device_id"] == gpu]
+        yield process, device, stated, kernels.iloc[begin:end], copied, idle[idle["device_id"] == gpu]
 
 
 def _deepest_capture(results: Results) -> int:
@@ -114,20 +116,20 @@ def _deepest_capture(results: Results) -> int:
 
 
 def _row(
-    process: int, device: int, kernels: pd.DataFrame, talking: pd.DataFrame, copies: pd.DataFrame, calls: pd.DataFrame
+    process: int, device: int, working: pd.DataFrame, talking: pd.DataFrame, copies: pd.DataFrame, calls: pd.DataFrame
 ) -> dict[str, object]:
-    working = kernels[~kernels["is_communication"].to_numpy(bool)]
     communication, compute = _union(talking), _union(working)
-    overlapped = communication + compute - _union(kernels)  # |A ∩ B| = |A| + |B| − |A ∪ B|
-    everything = pd.concat([kernels[["start_ns", "end_ns"]], copies[["start_ns", "end_ns"]]])
-    start, end = int(everything["start_ns"].min()), int(everything["end_ns"].max())
-    busy = _union(everything)
+    overlapped = communication + compute - _union(working, talking)  # |A ∩ B| = |A| + |B| − |A ∪ B|
+    everything = (working, talking, copies)
+    start = min(int(rows["start_ns"].min()) for rows in everything if len(rows))
+    end = max(int(rows["end_ns"].max()) for rows in everything if len(rows))
+    busy = _union(*everything)
     stages = calls[calls["kind"].isin(POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
-    covered = _union(pd.concat([working[["start_ns", "end_ns"]], stages[["start_ns", "end_ns"]]]))
+    covered = _union(working, stages) if len(stages) else 0
     return {
         "process_id": process,
         "device_id": device,
-        "kernel_count": len(kernels),
+        "kernel_count": len(working) + len(talking),
         "communication_count": len(talking),
         "first_start_ns": start,
         "duration_ns": end - start,
@@ -143,8 +145,14 @@ def _row(
     }
 
 
-def _union(rows: pd.DataFrame) -> int:
-    return int(union_length(rows["start_ns"].to_numpy(np.int64), rows["end_ns"].to_numpy(np.int64)))
+def _union(*frames: pd.DataFrame) -> int:
+    """How long any of the rows lasts, ns."""
+    some = [rows for rows in frames if len(rows)]
+    start, end = (
+        np.concatenate([np.zeros(0, np.int64), *(rows[name].to_numpy(np.int64) for rows in some)])
+        for name in ("start_ns", "end_ns")
+    )
+    return int(union_length(start, end))
 
 
 def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
