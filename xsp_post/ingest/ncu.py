@@ -17,7 +17,6 @@ from pathlib import Path
 from xsp_post.base import children
 from xsp_post.base.errors import CaptureError, ToolError, XspPostError
 from xsp_post.hardware import tools
-from xsp_post.ingest.ncu_csv import read_ncu_csv
 from xsp_post.ingest.recognition import is_ncu_report, sniff_ncu
 from xsp_post.model.counters import CounterReport
 
@@ -28,6 +27,8 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
     Values are in base units (ns, byte, hz …). Raises CaptureError when the file holds no result, ToolError when
     nothing is there to read it with. Memory: 16 bytes per value.
     """
+    from xsp_post.ingest.ncu_csv import read_ncu_csv
+
     if not is_ncu_report(path):
         if sniff_ncu(path):
             return read_ncu_csv(path.read_text(encoding="utf-8", errors="replace"), path.name)

@@ -49,15 +49,18 @@ def experiment_frame(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
 def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.ndarray | None:
     """Operations whose least bytes take `LEAST_BANDWIDTH_RATIO` of their time at the peak of their GPU; None where
     no bytes, or no peak, are known."""
+    work = of_captures(results, "kernel_work", capture_id, ["kernel_id", "read_bytes", "written_bytes"])
+    bytes_ = (work["read_bytes"] + work["written_bytes"]).dropna()
+    if bytes_.empty:
+        return None
     devices = of_captures(results, "devices", capture_id)
     peaks = {
         str(row["gpu_name"]): peaks_of_device({str(k): v for k, v in row.items()}) for row in devices.to_dict("records")
     }
     bandwidth = next((peak.memory_bandwidth_bytes_per_s for peak in peaks.values() if peak is not None), None)
-    if "kernel_work" not in results.tables() or len(peaks) != 1 or not bandwidth:
+    if len(peaks) != 1 or not bandwidth:
         return None
-    work = of_captures(results, "kernel_work", capture_id, ["kernel_id", "read_bytes", "written_bytes"])
-    moved = (work["read_bytes"] + work["written_bytes"]).groupby(work["kernel_id"]).sum(min_count=1)
+    moved = bytes_.groupby(work["kernel_id"]).sum()
     operations = identity.graph.recording.operations
     least_ns = moved.reindex(operations.kernel).to_numpy(float) / bandwidth * 1e9
     return least_ns >= LEAST_BANDWIDTH_RATIO * operations.duration_ns
