@@ -1,7 +1,7 @@
 """Results and limit → what advice stands on: platforms, kernels, copies, causes and the ranges around them."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -175,10 +175,19 @@ class Situation:
         duration = rows["end_ns"] - rows["start_ns"]
         return rows.assign(duration_ns=duration, family=family[codes], stream=stream, is_node=is_node)
 
-    def is_called(self, pattern: str) -> np.ndarray:
-        """In which kernels' names the pattern is found; bool. Each text is looked at once."""
+    @cached_property
+    def _names(self) -> tuple[np.ndarray, list[str]]:
         codes, names = pd.factorize(self.kernels["name"])
-        return np.append(found_in(names.astype(str).tolist(), pattern), False)[codes]
+        return codes, names.astype(str).tolist()
+
+    def by_name(self, of: Callable[[list[str]], Iterable[Any]], unknown: Any) -> np.ndarray:
+        """What is known of each kernel by its name: ``of`` looks at each text once."""
+        codes, names = self._names
+        return np.array([*of(names), unknown])[codes]
+
+    def is_called(self, pattern: str) -> np.ndarray:
+        """In which kernels' names the pattern is found; bool."""
+        return self.by_name(lambda names: found_in(names, pattern), False)
 
     def _in_scope(self, rows: pd.DataFrame) -> np.ndarray:
         """Which operations belong to what the limit speaks of; bool."""

@@ -60,9 +60,10 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     top = str(situation.limit.window.get("top_kernel", ""))
     heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
     rows = situation.kernels
-    is_slow = without_tensor_cores(rows["name"].astype(str).tolist()) & rows["family"].isin(["gemm", "convolution"])
+    is_slow = situation.by_name(without_tensor_cores, False) & rows["family"].isin(["gemm", "convolution"])
     others = 0.5 if half else 1.0  # 16 bits are half of the bytes, too, and products of 32 bits have all of the gain
-    wide = rows["name"].astype(str).map(operand_kind).isin(["fp32", "tf32"]) & (rows["family"] == "attention")
+    is_wide = situation.by_name(lambda names: [operand_kind(one) in ("fp32", "tf32") for one in names], False)
+    wide = is_wide & (rows["family"] == "attention")
     stays = np.where(is_slow | (wide & bool(half)), best, others)
     most = (
         (rows["duration_ns"] * (1 - stays)).sum() if len(rows) else spent * (1 - best) + (kernel - spent) * (1 - others)
@@ -80,7 +81,7 @@ def _tensor_cores(situation: Situation) -> list[Found]:
 def _weights(situation: Situation) -> list[Found]:
     """Products with one vector, as of a decoder at batch 1: each weight is read once, and that takes their time."""
     rows = situation.kernels
-    bits = rows["name"].astype(str).map(operand_kind).map(_BITS).to_numpy(np.float64)
+    bits = situation.by_name(lambda names: [_BITS.get(operand_kind(one), np.nan) for one in names], np.nan)
     bits = np.where(situation.is_called("gemv"), bits, np.nan)
     products = ~np.isnan(bits)
     spent = int(rows["duration_ns"].to_numpy()[products].sum())
@@ -121,10 +122,11 @@ def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **w
     """A remedy that spares kernels: ``stays`` is the part of each one's time that is left in the ideal."""
     rows = situation.kernels
     each = rows["duration_ns"].to_numpy() * (1 - stays)
-    spent, lines = float(each.sum()), rows["source_line"].astype(object).fillna("")
-    known = pd.Series(each).groupby(lines.to_numpy()).sum().drop("", errors="ignore")
-    if known.sum() > 0:
-        evidence += f" Most of it in {place_text(situation.results, str(known.idxmax()))}."
+    spent, lines = float(each.sum()), rows["source_line"]
+    known = (lines.notna() & lines.ne("")).to_numpy()
+    if each[known].sum() > 0:
+        of_line = pd.Series(each[known]).groupby(lines.astype(object).to_numpy()[known]).sum()
+        evidence += f" Most of it in {place_text(situation.results, str(of_line.idxmax()))}."
     # with a kernel that goes, its launch goes, and the gap to the next
     is_open = bool((stays == 0).any())
     return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words, is_open=is_open)
@@ -152,7 +154,7 @@ def _elementwise(situation: Situation) -> list[Found]:
     if situation.is_compiled or not len(rows):
         return []
     computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
-    can = computes | rows["name"].astype(str).str.contains(_MOVES).to_numpy()  # at the ends of a chain they go with it
+    can = computes | situation.is_called(_MOVES)  # at the ends of a chain they go with it
     time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
     chain = np.cumsum(np.append(True, ~joined))
