@@ -199,6 +199,19 @@ def test_what_is_a_kernel_of_the_cpu_does_not_hang_on_noise(tmp_path: Path, allo
     assert names == ["aten::empty_strided", "aten::copy_", "aten::native_batch_norm"]
 
 
+def test_what_passes_one_kind_of_call_on_may_compute_another_itself(tmp_path: Path) -> None:
+    """`_convolution` passes on what a library computes; a transposed one it computes itself, between small copies."""
+    events = []
+    for call in range(6):
+        at = 1000 * call
+        events.append(event("cpu_op", "aten::_convolution", at, 500))
+        inner = ("aten::mkldnn_convolution", 480) if call % 3 else ("aten::copy_", 9)
+        events.append(event("cpu_op", inner[0], at + 10, inner[1]))
+    trace = read_kineto(write(tmp_path / "cpu.json", events))
+    names = trace.strings[trace.activities["name_id"]].tolist()
+    assert names == ["aten::_convolution", "aten::mkldnn_convolution", "aten::mkldnn_convolution"] * 2
+
+
 def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -> None:
     """The machine took the processor away in the middle of one call of five."""
     events = []

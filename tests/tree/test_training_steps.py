@@ -202,6 +202,40 @@ def test_an_evaluation_between_training_steps_is_an_execution_of_its_own(tmp_pat
     assert found["kernel_count"].tolist() == [5, 5, 1, 1] * 2
 
 
+@pytest.mark.parametrize(
+    "turns, kinds",
+    [
+        (["GDDb", "Db"], ["training step"] * 2),  # a GAN: the judge's update, then the maker's
+        (["DbGDb", "Db"], ["training step"] * 2),
+        (["FbFbFb"], ["training step"]),  # gradients of three batches
+        (
+            ["Fb", "FFFb"],
+            ["training step", "forward", "forward", "training step"],
+        ),  # an evaluation at every second step
+        (["FTb"], ["training step"]),  # a model and its teacher
+    ],
+)
+def test_calls_of_models_are_parts_of_the_step_that_uses_them(tmp_path, turns, kinds):
+    """F, G, D, T: calls of models; b: backward work; an update ends each turn."""
+    builder, t, number = ExportBuilder().process(100).thread(100), 0, 0
+    for turn in turns * 4:
+        for part in turn:
+            if part == "b":
+                builder.range(f"{ENGINE}AddmmBackward0", t, t + 50)
+                builder.kernel("gemm_backward", launch=(t + 5, t + 10), run=(t + 10, t + 45))
+            else:
+                phase = {"F": "forward", "G": "maker", "D": "judge", "T": "teacher"}[part]
+                builder.range(f"model:{phase}#{number}", t, t + 90, domain="xsp")
+                builder.kernel(f"gemm_{phase}", launch=(t + 5, t + 10), run=(t + 10, t + 85))
+                number += 1
+            t += 100
+        builder.range("Optimizer.step#Adam.step", t, t + 40)
+        builder.kernel("adam", launch=(t + 10, t + 20), run=(t + 25, t + 38))
+        t += 100
+    found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
+    assert found["kind"].tolist() == kinds * 4
+
+
 def test_our_ranges_in_a_step_that_adds_nothing_stay_the_executions(tmp_path):
     builder = ExportBuilder().process(100).thread(100)
     for k in range(3):

@@ -6,6 +6,7 @@ import pandas as pd
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.arrays.statistics import medians
+from xsp_post.tree.structure.hashes import random_words
 
 _WRAPPERS = ("autograd::engine::evaluate_function", "torch::autograd::")  # the engine around the operator
 # operators that make or re-shape tensors and compute nothing
@@ -24,8 +25,9 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     over the whole trace spend most of their time in themselves (``aten::addmm`` calls ``aten::copy_``, but
     multiplies itself).
 
-    Decided per operator name and by times only where names do not tell, so that noise cannot make two runs
-    of one program differ in their kernels; none lies within another, so their times add up.
+    Decided per operator name and what it calls (``aten::_convolution`` passes one kind on and computes another itself),
+    and by times only where names do not tell, so that noise cannot make two runs of one program differ in their
+    kernels; none lies within another, so their times add up.
     """
     start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
     nesting = nest(
@@ -37,14 +39,17 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     self_ns = duration_ns.copy()
     np.subtract.at(self_ns, parent[has_parent], duration_ns[has_parent])
     names, name = np.unique(operators["name_id"].to_numpy(), return_inverse=True)
-    # the typical call's share: one call that the machine interrupted must not make a worker of who passes on
-    share = medians(self_ns / np.maximum(duration_ns, 1), name, len(names))
     texts = [str(text) for text in texts_by_id[names]]
     is_wrapper = np.array([text.startswith(_WRAPPERS) for text in texts], dtype=bool)
     is_work = np.array([text not in _BOOKKEEPING for text in texts], dtype=bool)
-    calls_work = np.zeros(len(names), dtype=bool)
-    calls_work[name[parent[has_parent]][is_work[name[has_parent]]]] = True
-    works = ((~calls_work | (share >= _WORKING_SHARE)) & ~is_wrapper)[name]
+    kind, count = _kinds(name, parent, is_work)
+    calls_work = np.zeros(count, dtype=bool)
+    calls_work[kind[parent[has_parent]][is_work[name[has_parent]]]] = True
+    # the typical call's share: one call that the machine interrupted must not make a worker of who passes on
+    share = self_ns / np.maximum(duration_ns, 1)
+    of_kind, of_name = medians(share, kind, count)[kind], medians(share, name, len(names))[name]
+    works = ~calls_work[kind] | (np.maximum(of_kind, of_name) >= _WORKING_SHARE)
+    works &= ~is_wrapper[name]
     is_leaf = np.ones(len(operators), dtype=bool)
     is_leaf[parent[has_parent]] = False
     works |= is_leaf
@@ -52,6 +57,17 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     for rows in rows_by_depth(nesting.depth)[1:]:
         is_covered[rows] = is_covered[parent[rows]] | works[parent[rows]]
     return works & ~is_covered
+
+
+def _kinds(name: np.ndarray, parent: np.ndarray, is_work: np.ndarray) -> tuple[np.ndarray, int]:
+    """Number of the kind of each operator, and how many there are: those of one name that call work of the same names.
+    ``name`` and ``parent`` (−1 none) of each operator, ``is_work`` of each name."""
+    called = np.flatnonzero((parent >= 0) & is_work[name])
+    pairs = np.unique(np.stack([parent[called], name[called]], axis=1), axis=0)
+    inside = np.zeros(len(name), np.uint64)
+    np.add.at(inside, pairs[:, 0], random_words(pairs[:, 1]))
+    kinds, kind = np.unique(inside + random_words(name + np.int64(1 << 40)), return_inverse=True)
+    return kind, len(kinds)
 
 
 def collectives_of(operators: pd.DataFrame, ranges: pd.DataFrame, texts: np.ndarray) -> tuple[pd.Index, pd.DataFrame]:

@@ -558,11 +558,19 @@ class _Finder:
         calls = np.bincount(turn[is_call], minlength=int(turn[-1]) + 1)
         has_end = np.bincount(turn[ends], minlength=len(calls)) > 0
         usual = int(calls[has_end & (calls > 0)].min(initial=len(rows)))
-        if 2 * int((calls[has_end] > usual).sum()) >= max(int(has_end.sum()), 4):
-            usual = int(calls.max())  # steps of two kinds, as those of a GAN's two models: nobody evaluates so often
+        more = (has_end & (calls > usual))[turn] & is_call
+        if 2 * len(np.unique(turn[more])) >= max(int(has_end.sum()), 4) and set(folded[more]) > set(
+            folded[is_call & ~more]
+        ):
+            usual = int(calls.max())  # steps of two kinds, as of a GAN's two models: nobody evaluates so often
         beyond = np.where(has_end, np.maximum(calls - usual, 0), np.where(calls > usual, calls, 0))
         nth = np.cumsum(is_call) - (np.cumsum(calls) - calls)[turn]
-        is_beside = is_call & (nth <= beyond[turn])
+        # none is evaluation that is followed by backward work, or stands behind such work of its step
+        work = np.flatnonzero(trains & ~optimises)[::-1]
+        began, later = np.full(len(calls), len(rows)), np.full(len(rows), len(rows))
+        began[turn[work]] = work
+        later[:-1] = np.minimum.accumulate(np.where(is_call, np.arange(len(rows)), len(rows))[::-1])[::-1][1:]
+        is_beside = is_call & (nth <= beyond[turn]) & ((later < began[turn]) | ~has_end[turn])
         # a step begins after those, or with what comes again before its call
         last = np.zeros(len(calls), np.int64)
         np.maximum.at(last, turn[is_beside], np.flatnonzero(is_beside) + 1)
