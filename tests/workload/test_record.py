@@ -79,17 +79,25 @@ def modules() -> dict[str, torch.nn.Module]:
         ("N" * 5, 5), ("Q" * 5, 5),
         ("NL" * 4, 4), ("NW" * 4, 4), ("TTTNL" * 3, 3), ("TL" * 3, 0),
         ("NM" * 4, 4), ("NMMM" * 4, 4), ("EN" + "M" * 7 + "EN", 2),
+        ("Nbu" * 4, 4), ("NbNbNbu" * 3, 3), ("NbuNNN" * 2, 8), ("NbN" + "Nb" * 20, 3),
+        ("MbNMbuMbu" * 3, 6), ("NMMbuMbu" * 3, 3),
         ("E" + "N" * 30, 15),  # one long generation: each token is a step once the encoder is far
     ],
 )  # fmt: skip
 def test_a_step_begins_where_the_first_of_the_models_is_called_again(calls, steps, tmp_path):
-    known = modules()
+    """b: backward work, u: an update of the parameters."""
+    known, made = modules(), torch.ones(0)
+    optimizer = torch.optim.SGD([one for name in "NM" for one in known[name].parameters()], 0.1)
     settings = {"output": str(tmp_path), "warmup_count": 99, "step_count": 1}
     watch = Watch(settings)
     try:
         for name in calls:
-            inputs = [torch.ones(2, 4)] * (2 if name in "LW" else 1)
-            known[name](*inputs)
+            if name == "b":
+                made.sum().backward()
+            elif name == "u":
+                optimizer.step()
+            else:
+                made = known[name](*[torch.ones(2, 4)] * (2 if name in "LW" else 1))
     finally:
         watch.close()
     begun = json.loads((tmp_path / "summary.json").read_text())["begun_ns"]

@@ -2,10 +2,10 @@
 
 A process of its own: ``python -m xsp_post.workload.program SETTINGS SCRIPT|-m MODULE [ARGUMENT …]``. A *model* is a
 module that is called by no other and holds parameters: a loss, a metric or a transform of the input is none. A *step*
-begins with a call of the model that is called first, and ends where it is called again behind another model, or at
-once where it is the only one. From the last step before the recording on, models and their layers have ranges; after
-``warmup_count`` steps the profiler begins, ``step_count`` steps later it ends, and the program too unless it is to go
-on.
+begins with a call of the model that is called first, and ends where it is called again: behind another model, or at
+once where it is the only one, and behind an update of an optimizer where gradients were made since the call. From the
+last step before the recording on, models and their layers have ranges; after ``warmup_count`` steps the profiler
+begins, ``step_count`` steps later it ends, and the program too unless it is to go on.
 """
 
 import json
@@ -22,6 +22,7 @@ from typing import Any
 
 try:
     import torch
+    from torch.optim.optimizer import register_optimizer_step_post_hook
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
@@ -47,6 +48,9 @@ class Watch:
         self._with_ranges: set[int] = set()
         self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
         self._first = 0  # the model whose calls begin steps
+        self._since_begin = 0  # calls of models
+        self._is_updated = True  # since the step began
+        self._gradient: tuple[int, int] | None = None  # of a parameter, at the last call
         self._ranges = ExitStack()
         self._profiler: Any = None
         self._is_over = False
@@ -54,6 +58,7 @@ class Watch:
         self._hooks = [
             hooks.register_module_forward_pre_hook(self._before),
             hooks.register_module_forward_hook(self._after, always_call=True),
+            register_optimizer_step_post_hook(self._updated),
         ]
 
     def close(self) -> None:
@@ -82,7 +87,7 @@ class Watch:
         if threading.get_ident() != self._thread:
             return
         self._depth += 1
-        if self._depth == 1 and self._holds_parameters(module) and self._begins_step(id(module)):
+        if self._depth == 1 and self._holds_parameters(module) and self._begins_step(module):
             self._step()
 
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
@@ -108,13 +113,24 @@ class Watch:
             self._is_model[id(module)] = next(module.parameters(), None) is not None or next(inside, None) is not None
         return self._is_model[id(module)]
 
-    def _begins_step(self, model: int) -> bool:
-        """Whether this call of a model begins a step: calls in a row are one where there are other models."""
+    def _begins_step(self, module: torch.nn.Module) -> bool:
+        """Whether this call of a model begins a step: calls in a row are one where there are other models, and calls
+        whose gradients add up are one."""
+        model = id(module)
         if self._first not in self._recent:
             self._first = model
         is_repeated = bool(self._recent) and self._recent[-1] == model and len({*self._recent}) > 1
+        last, self._gradient = self._gradient, _gradient_of(module)
+        adds_up = not self._is_updated and self._gradient not in (None, last) and self._since_begin < RECENT_CALLS
         self._recent.append(model)
-        return model == self._first and not is_repeated
+        self._since_begin += 1
+        if model != self._first or adds_up or (is_repeated and not self._is_updated):
+            return False
+        self._since_begin, self._is_updated = 1, False
+        return True
+
+    def _updated(self, *_: Any) -> None:
+        self._is_updated = True
 
     def _add_ranges(self) -> None:
         """Ranges on the models that have none: of one model ``forward``, of several each by its class."""
@@ -155,6 +171,12 @@ class Watch:
             write_recording(self._profiler, self._output / TRACE)
         else:
             write_annotations(self._output / REPORT)
+
+
+def _gradient_of(model: torch.nn.Module) -> tuple[int, int] | None:
+    """What is another one after backward work: the gradient of the first parameter that has one, and its version."""
+    gradient = next((one.grad for one in model.parameters() if one.grad is not None), None)
+    return None if gradient is None else (id(gradient), gradient._version)
 
 
 def _word(model: torch.nn.Module) -> str:
