@@ -15,6 +15,7 @@ import generators.planted as planted
 import generators.visitors_planted as visitors
 from generators.edited_programs import EDITS, Edited, draw
 from generators.machine import write
+from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
 from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
@@ -280,7 +281,7 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
-    kind = {id(EDITS): "edited", id(REWORKED): "reworked"}.get(id(rows), "retuned")
+    kind = {id(EDITS): "edited", id(REWORKED): "reworked", id(RETUNED): "retuned"}.get(id(rows), "relieved")
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
         other = draw(seed, True, rows)[1]
@@ -304,6 +305,11 @@ def reworked_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def retuned_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """Edits of a further author: inference servers, diffusion, sharded training, compilation, C++."""
     return edited_pairs(seeds, folder, RETUNED)
+
+
+def relieved_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Edits of one more author: switches left on, buckets, launch shapes, libraries, other languages."""
+    return edited_pairs(seeds, folder, RELIEVED)
 
 
 # -- the record --------------------------------------------------------------------------------------

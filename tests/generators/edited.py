@@ -93,6 +93,10 @@ class Thread:
         """For a moment, or (a text) for all that was given to the device so far; the call takes ``us`` at the least."""
         self.acts.append(("wait", what, name, us))
 
+    def hold(self, done: Flag) -> None:
+        """The call made last returns when this is done, as cudaMemcpy and launches with CUDA_LAUNCH_BLOCKING do."""
+        self.acts.append(("hold", done))
+
     def need(self, flag: Flag, name: str = "pthread_cond_wait") -> None:
         """Wait for another thread."""
         self.acts.append(("need", flag, name))
@@ -124,6 +128,11 @@ class Thread:
         elif act[0] == "os":
             self.now += world.ns(act[2])
             world.systems.append((act[1], start, self.now, self))
+        elif act[0] == "hold":  # the call that gave the device this work lasts until it is done
+            if act[1].at is None:
+                return False
+            self.now = self.woken = max(self.now, act[1].at + world.ns(2.5))
+            next(row for row in reversed(world.calls) if row["thread"] is self)["end"] = self.now
         elif act[0] == "set":
             act[1].at = self.now
         elif act[0] == "more":  # the other nodes of the graph that was launched last
@@ -283,7 +292,7 @@ class World:
                               "correlation": row["correlation"]}  # fmt: skip
                 if row["kind"] == "kernel":
                     short = row["name"].split("<")[0].split("(")[0].replace("void ", "").split("::")[-1]
-                    made.kernel(row["name"], short=short, grid=(row.get("grid", 432), 1, 1), block=(256, 1, 1),
+                    made.kernel(row["name"], short=short, grid=(row.get("grid", 432), 1, 1), block=(row.get("block", 256), 1, 1),
                                 graph_node=row.get("node"), **where)  # fmt: skip
                 elif row["kind"] == "memcpy":
                     memory = {"srcKind": 1 if row["pinned"] else 0, "dstKind": 2} if row["name"] == "HtoD" else {}
@@ -319,7 +328,11 @@ class World:
         for row in self.rows():
             args = {"device": 0, "context": 1, "stream": row["stream"], "correlation": row["correlation"]}
             if row["kind"] == "kernel":
-                args |= {"grid": [row.get("grid", 432), 1, 1], "block": [256, 1, 1], "registers per thread": 48}
+                args |= {
+                    "grid": [row.get("grid", 432), 1, 1],
+                    "block": [row.get("block", 256), 1, 1],
+                    "registers per thread": 48,
+                }
                 args |= {"graph node id": row["node"], "graph id": 3} if "node" in row else {}
                 add("kernel", row["name"], (0, row["stream"]), row, **args)
                 continue
