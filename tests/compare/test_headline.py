@@ -68,7 +68,7 @@ def test_both_times_and_their_ratio_open_the_comparison(factor, word, tmp_path):
 def test_one_disturbed_execution_decides_nothing(base, other, word):
     rows = [
         pd.DataFrame({"latency_ns": np.array(times) * 1e6, "capture_id": 0, "process_id": 1, "batch_size": -1,
-                      "pace": np.nan})
+                      "pace": np.nan, "loading_ns": 0.0})
         for times in (base, other)
     ]  # fmt: skip
     said = _of_executions(rows, 0.05, 1.0)
@@ -85,11 +85,46 @@ def test_one_disturbed_execution_decides_nothing(base, other, word):
 def test_what_few_slow_executions_take_is_said_where_the_usual_one_takes_the_same(slowest, end):
     base = [1.0, 1.01, 0.99, 1, 1.01, 1, 0.99, 1, 1, 1.01, 0.99]
     rows = [
-        pd.DataFrame({"latency_ns": np.array([*base, last]) * 1e6, "capture_id": 0, "batch_size": -1, "pace": np.nan})
+        pd.DataFrame(
+            {
+                "latency_ns": np.array([*base, last]) * 1e6,
+                "capture_id": 0,
+                "batch_size": -1,
+                "pace": np.nan,
+                "loading_ns": 0.0,
+            }
+        )
         for last in (slowest, 1.0)
     ]
     said = _of_executions(rows, 0.02, 1.0)
     assert said is not None and said.word == "same" and sentence_of(said).endswith(end)
+
+
+@pytest.mark.parametrize(
+    ("slow", "loading", "word"),
+    [
+        ([], 0, "same"),
+        ([20.0], 0, "same"),  # one alone: something else may have disturbed it
+        ([20.0], 10, "faster"),  # half of what it takes longer is loading or compiling of code
+        ([20.0], 9, "same"),
+        ([20.0, 25.0], 0, "faster"),  # of one kind, twice
+        ([20.0, 31.0], 0, "undecided"),  # they are unlike
+        ([2.9, 2.9], 0, "undecided"),  # disturbed executions may take so long
+        ([3.1, 3.1], 0, "faster"),
+    ],
+)
+def test_slow_executions_decide_where_they_are_no_chance(slow, loading, word):
+    rows = [
+        pd.DataFrame({"latency_ns": np.array([1.0, 1.01, 0.99, 1, 1.01, 1, *more]) * 1e6, "capture_id": 0,
+                      "batch_size": -1, "pace": np.nan, "loading_ns": [0.0] * 6 + [of_them * 1e6] * len(more)})
+        for more, of_them in ((slow, loading), ([], 0))
+    ]  # fmt: skip
+    for sides in (rows, rows[::-1]):
+        said = _of_executions(sides, 0.02, 1.0)
+        wanted = {"faster": "slower"}.get(word, word) if sides is not rows else word
+        assert said is not None and said.word == wanted and said.low < said.ratio - 1 < said.high, said
+        if word == "faster":
+            assert said.usual_ns == pytest.approx((1e6, 1e6), rel=0.01) and "by slow executions" in sentence_of(said)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +139,15 @@ def test_what_few_slow_executions_take_is_said_where_the_usual_one_takes_the_sam
 )
 def test_the_time_between_executions_counts_where_it_is_much(paces, window, word):
     rows = [
-        pd.DataFrame({"latency_ns": 4e6, "capture_id": 0, "batch_size": -1, "pace": [np.nan, *[pace * 1e6] * 5]})
+        pd.DataFrame(
+            {
+                "latency_ns": 4e6,
+                "capture_id": 0,
+                "batch_size": -1,
+                "pace": [np.nan, *[pace * 1e6] * 5],
+                "loading_ns": 0.0,
+            }
+        )
         for pace in paces
     ]
     said = _of_executions(rows, 0.02, 1.0)
@@ -114,8 +157,8 @@ def test_the_time_between_executions_counts_where_it_is_much(paces, window, word
 def test_a_pace_is_that_of_executions_of_one_kind_in_a_row():
     case = np.array([0, 0, 1, 0, 0])
     rows = pd.DataFrame({"case_index": case, "is_measured": True, "is_model": True, "latency_ns": 4.0, "capture_id": 0,
-                         "process_id": 1, "start_ns": np.arange(5) * 10, "device_offset_ns": 1.0,
-                         "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
+                         "iteration_index": np.arange(5), "process_id": 1, "start_ns": np.arange(5) * 10,
+                         "device_offset_ns": 1.0, "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
     frame = pd.DataFrame({"phase": ["prefill", "decode"], "batch_size": -1})
     side = SimpleNamespace(
         cases=SimpleNamespace(iterations=rows, frame=frame), pair_of_case=np.array([0, 1]), results=Analysis({})

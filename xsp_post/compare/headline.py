@@ -21,6 +21,7 @@ from xsp_post.compare.impact import EXECUTION, WORK, Impact
 from xsp_post.compare.matching import SAMPLE_COLUMNS, Side
 from xsp_post.model.results import frame_or_empty
 from xsp_post.replay.recording import shared_captures
+from xsp_post.tables.analyses.limits import LOADING
 
 SAME, UNDECIDED = "same", "undecided"
 # An interval within this is called "the same".
@@ -34,6 +35,8 @@ _APART_RATIO = 0.05
 _PAUSE_QUARTILES = 3.0
 # and beyond so many times the median.
 _PAUSE_MEDIANS = 1.5
+# What takes so many times the lower quartile is another kind of execution, not a disturbed one; one kind up to a ratio.
+_OTHER_RATIO, _ALIKE_RATIO = 3.0, 1.5
 # So many of the sizes that differ do so by one factor where the inputs are larger and nothing else is changed.
 _MOST_SIZES = 0.8
 # How far two runs of one program lie apart (one standard deviation, relative) where a side has one execution.
@@ -47,7 +50,8 @@ OVER_CAPTURES, OVER_EXECUTIONS, ASSUMED, BY_NAME = "captures", "executions", "as
 class Headline:
     """Times in ns of one window on both sides. ``low``, ``high``: interval of other over base, less one. ``scale``:
     the work of an execution of the other in that of the base, where batch sizes differ (else 1). ``mean_ratio``: of
-    the means of all executions, also the slow ones; ``slow``: how many those are of how many, on both sides."""
+    the means of all executions, also the slow ones; ``slow``: how many those are of how many, on both sides.
+    ``usual_ns``: times of the usual execution, where those of the slow ones decide and the times are means of all."""
 
     window: str
     label: str  # phase and batch size; '' where there is one only
@@ -59,6 +63,7 @@ class Headline:
     scale: float = 1.0
     mean_ratio: float = np.nan
     slow: tuple[tuple[int, int], ...] = ()
+    usual_ns: tuple[float, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -102,8 +107,9 @@ def _words(phase: object, batch: object) -> str:
 
 
 def _executions(side: Side) -> pd.DataFrame:
-    """Measured executions with a latency, the pair that each is in, and their pace: from the end of one to the end of
-    the next, where both are of one kind, and the process measured nothing else meanwhile; NaN else."""
+    """Measured executions with a latency, the pair that each is in, how long their device waited for code that was
+    loaded or compiled, and their pace: from the end of one to the end of the next, where both are of one kind, and the
+    process measured nothing else meanwhile; NaN else."""
     rows = side.cases.iterations
     case = rows["case_index"].to_numpy(np.int64)
     frame = side.cases.frame[["phase", "batch_size"]].iloc[case].reset_index(drop=True)
@@ -111,6 +117,11 @@ def _executions(side: Side) -> pd.DataFrame:
         pair_index=side.pair_of_case[case], phase=frame["phase"].astype(object), batch_size=frame["batch_size"]
     )
     rows = rows[rows["is_measured"].astype(bool) & rows["is_model"].astype(bool) & rows["latency_ns"].gt(0)]
+    keys = ["capture_id", "iteration_index"]
+    idle = frame_or_empty(side.results, "idle", [*keys, "device_id", "cause", "start_ns", "end_ns"])
+    idle = idle[idle["cause"].isin(LOADING)].assign(ns=lambda one: one["end_ns"] - one["start_ns"])
+    loading = idle.groupby([*keys, "device_id"])["ns"].sum().groupby(keys).max()
+    rows = rows.assign(loading_ns=loading.reindex(pd.MultiIndex.from_frame(rows[keys])).fillna(0).to_numpy())
     work = rows["device_offset_ns"] + rows["projection_ns"]  # where its device work ends, else the execution itself
     rows = rows.assign(end=rows["start_ns"] + work.fillna(rows["latency_ns"]))
     rows = rows.sort_values(["capture_id", "process_id", "end"])
@@ -171,18 +182,47 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     # of logarithms: a ratio is asked for, and what disturbs an execution makes it several times as long
     unsure = spread * (REPEATED_SHARE if all(frame["capture_id"].nunique() > 1 for frame in samples) else 1.0)
     unsure = float(np.hypot(unsure, RESOLUTION_NS / values.min()))
-    none = np.zeros(len(values), np.int64)
-    tested = differences(np.log(values), none, side, capture, 1, least_spread=0.0, resolution=unsure).iloc[0]
-    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2
-    interval = OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
-    if np.isnan(half):
-        half, interval = _assumed(_ONE_SPREAD), ASSUMED
+    half, interval = _half_interval(np.log(values), side, capture, unsure)
     ratio = other / base / scale
     low, high = ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1
-    means = [values[side == which].mean() for which in (0, 1)]
-    slow = tuple((int(_is_slow(values[side == which]).sum()), int((side == which).sum())) for which in (0, 1))
+    each = [values[side == which] for which in (0, 1)]
+    means = [float(times.mean()) for times in each]
+    is_other = [times > _OTHER_RATIO * np.quantile(times, 0.25) for times in each]
+    slow = tuple((int((_is_slow(times) | other).sum()), len(times)) for times, other in zip(each, is_other))
     window = PERIOD if is_pace else LATENCY
-    return Headline(window, "", base, other, low, high, interval, scale, means[1] / means[0] / scale, slow)
+    said = Headline(window, "", base, other, low, high, interval, scale, means[1] / means[0] / scale, slow)
+    loading = [frame["loading_ns"].to_numpy(np.float64) for frame in samples]
+    ends = [_mean_between(*one) for one in zip(each, is_other, loading)]
+    usual = ~np.concatenate(is_other)
+    if said.word in (FASTER, SLOWER) or usual.all() or ends[0] is None or ends[1] is None:
+        return said
+    half, interval = _half_interval(np.log(values[usual]), side[usual], capture[usual], unsure)
+    low, high = (ends[1][k] / ends[0][1 - k] / scale * np.exp((2 * k - 1) * half) - 1 for k in (0, 1))
+    all_of_them = replace(said, base_ns=means[0], other_ns=means[1], low=low, high=high, interval=interval,
+                          usual_ns=tuple(float(times[~one].mean()) for times, one in zip(each, is_other)))  # fmt: skip
+    return all_of_them if all_of_them.word in (FASTER, SLOWER) else said
+
+
+def _half_interval(logs: np.ndarray, side: np.ndarray, capture: np.ndarray, unsure: float) -> tuple[float, str]:
+    """Half the interval of the difference of logarithms, and how it was found."""
+    none = np.zeros(len(logs), np.int64)
+    tested = differences(logs, none, side, capture, 1, least_spread=0.0, resolution=unsure).iloc[0]
+    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2
+    if np.isnan(half):
+        return _assumed(_ONE_SPREAD), ASSUMED
+    return half, OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
+
+
+def _mean_between(times: np.ndarray, is_other: np.ndarray, loading_ns: np.ndarray) -> tuple[float, float] | None:
+    """Between which values the mean of all executions lies. Those of another kind that loaded or compiled code are no
+    chance; of others that take alike long the recording may hold one more or less. None: one alone, or unlike ones."""
+    slow, mean = times[is_other], float(times.mean())
+    extra = float((slow - times[~is_other].mean()).sum()) if len(slow) else 0.0
+    if loading_ns[is_other].sum() >= extra / 2:
+        return mean, mean
+    if len(slow) < 2 or slow.max() > _ALIKE_RATIO * slow.min():
+        return None
+    return mean - extra / len(slow) / len(times), mean + extra / len(slow) / len(times)
 
 
 def _elapsed(paces: np.ndarray) -> float:

@@ -118,9 +118,11 @@ def sentence_of(head: Headline) -> str:
         window=said(f"window.{head.window}"), ratio=ratio, change=change,
         sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most),
     )  # fmt: skip
-    if head.is_same_but_slow_ones:
+    if head.usual_ns or head.is_same_but_slow_ones:
         base, other = (f"{format_count(slow)} of {format_count(count)}" for slow, count in head.slow)
-        return f"{text[:-1]}{said('slow-ones', times=f'{head.mean_ratio:#.3g}', base=base, other=other)}"
+        usual = " → ".join(map(format_ns, head.usual_ns))
+        key = "by-slow-ones" if usual else "slow-ones"
+        return f"{text[:-1]}{said(key, times=f'{head.mean_ratio:#.3g}', usual=usual, base=base, other=other)}"
     return f"{text} {said(f'decides.{head.interval}')}" if head.word == UNDECIDED else text
 
 

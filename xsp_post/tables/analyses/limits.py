@@ -44,6 +44,7 @@ _CAUSES = {
 }
 GROUP_OF_CAUSE = {cause: group for group, causes in _CAUSES.items() for cause in causes.split()}
 FIRST_LAUNCH = "first_launch"
+LOADING = ("module_load", FIRST_LAUNCH)  # causes: code is loaded or compiled
 # Scopes in the order in which they are believed.
 OUTSIDE = "outside"
 SCOPES = ("execution", "warm-up", OUTSIDE)
