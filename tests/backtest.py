@@ -21,11 +21,12 @@ from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
 from xsp_post.compare.headline import Headline, headlines, of_recordings
-from xsp_post.compare.impact import impact
+from xsp_post.compare.impact import are_unlike, impact
 from xsp_post.compare.matching import match_cases
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results
 from xsp_post.pipeline import analyze
+from xsp_post.replay.recording import guessed_captures
 from xsp_post.reports.verdict import main_limit
 from xsp_post.tables.analyses.advice import advise
 
@@ -92,8 +93,10 @@ def holds(bound: float, least: float, most: float) -> bool | None:
 
 def _headline(base: Results, other: Results) -> Headline | None:
     _, sides = match_cases(base, other)
-    has_executions = all(side.cases.iterations["latency_ns"].notna().any() for side in sides)
-    heads = headlines(sides, 0.02) or of_recordings(sides, impact(sides, has_executions=has_executions), 0.02)
+    is_one_unit = not any(map(guessed_captures, (base, other))) and not are_unlike(sides)
+    has_executions = is_one_unit and all(side.cases.iterations["latency_ns"].notna().any() for side in sides)
+    heads = headlines(sides, 0.02) if is_one_unit else []
+    heads = heads or of_recordings(sides, impact(sides, has_executions=has_executions), 0.02)
     return heads[0] if len(heads) == 1 else None
 
 

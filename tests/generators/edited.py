@@ -292,8 +292,8 @@ class World:
                               "correlation": row["correlation"]}  # fmt: skip
                 if row["kind"] == "kernel":
                     short = row["name"].split("<")[0].split("(")[0].replace("void ", "").split("::")[-1]
-                    made.kernel(row["name"], short=short, grid=(row.get("grid", 432), 1, 1), block=(row.get("block", 256), 1, 1),
-                                graph_node=row.get("node"), **where)  # fmt: skip
+                    shape = {"grid": (row.get("grid", 432), 1, 1), "block": (row.get("block", 256), 1, 1)}
+                    made.kernel(row["name"], short=short, graph_node=row.get("node"), **shape, **where)
                 elif row["kind"] == "memcpy":
                     memory = {"srcKind": 1 if row["pinned"] else 0, "dstKind": 2} if row["name"] == "HtoD" else {}
                     made.memcpy(row["bytes"], kind=11 if row.get("unified") else row["name"], **where, **memory)

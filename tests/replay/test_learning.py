@@ -42,6 +42,14 @@ def test_the_latency_is_the_median_of_each_kind_that_found_its_stream_idle():
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize(("count", "ended", "blocks"), [(40, 36, True), (40, 35, False), (31, 31, False)])
+def test_launches_block_where_nearly_all_kernels_ended_inside_them(count, ended, blocks):
+    """CUDA_LAUNCH_BLOCKING=1."""
+    calls = [call(MS * k, MS * k + 10_000) for k in range(count)]
+    operations = [operation(MS * k + 4_000, MS * k + 8_000 + 9_000 * (k >= ended), k) for k in range(count)]
+    assert learnt(calls, operations).is_blocking.tolist() == [blocks] * count
+
+
 def test_the_gap_is_the_mean_of_queued_operations_without_the_largest_twentieth():
     calls, operations, at = [], [operation(0, MS, place=0)], MS
     for k, gap in enumerate([*range(1, 20), 5_000]):

@@ -22,6 +22,8 @@ class CallClass(IntEnum):
     MODULE = 5
 
 
+# Streams, events and graphs that are made and destroyed: each takes and frees memory of the driver.
+MAKES = r"(?:Stream|Event|Graph|GraphExec)(?:Create|Destroy)(?!.*Node)|GraphInstantiate"
 # The first pattern found in the name (version suffix stripped) decides.
 RULES: tuple[tuple[CallClass, str], ...] = (
     (CallClass.SYNCHRONIZATION, r"Synchronize"),
@@ -29,7 +31,7 @@ RULES: tuple[tuple[CallClass, str], ...] = (
     (CallClass.COPY, r"Memcpy|MemPrefetch"),
     (
         CallClass.ALLOCATION,
-        r"Malloc|Free|HostAlloc|Host(?:Un)?[Rr]egister|^cuMem(?:Alloc|Create|Map|Unmap|Release|Address|SetAccess|Pool)|"
+        rf"{MAKES}|Malloc|Free|HostAlloc|Host(?:Un)?[Rr]egister|^cuMem(?:Alloc|Create|Map|Unmap|Release|Address|SetAccess|Pool)|"
         r"^cudaMemPool",
     ),
     (CallClass.LAUNCH, r"Launch|[Mm]emset"),

@@ -310,6 +310,7 @@ def _synchronisations(change: Change, graph: Graph, amounts: Amounts, effect: Ef
         amounts.waits[rows] = False
         # a free has its own work to do, when the device has ended
         amounts.own_ns[rows] = np.where(graph.recording.calls.allocates[rows], amounts.after_ns[rows], 0)
+        effect.call_count += _release(graph, amounts, blocking_launches(graph, amounts))
         effect.assumption = "no host call waits for the device, and no decision on the host needs a result of it"
         return
     factor = 1.0 if change.factor is None else change.factor
@@ -318,13 +319,25 @@ def _synchronisations(change: Change, graph: Graph, amounts: Amounts, effect: Ef
 
 
 def release_reads(graph: Graph, amounts: Amounts) -> int:
-    """Nobody waits for single values that are copied to the host (in place): how many are."""
+    """Nobody waits for single values that are copied to the host, nor in a launch (in place): how many are."""
+    reads = graph.recording.operations.is_read.astype(bool) & amounts.is_blocking
+    return _release(graph, amounts, reads | blocking_launches(graph, amounts))
+
+
+def blocking_launches(graph: Graph, amounts: Amounts) -> np.ndarray:
+    """Kernels whose launch returned when they had ended; bool."""
     operations = graph.recording.operations
-    reads = np.flatnonzero(operations.is_read.astype(bool) & amounts.is_blocking)
-    amounts.is_blocking[reads] = False
-    amounts.latency_ns[reads] = 0
-    amounts.own_ns[operations.call[reads]] = usual(amounts.own_ns, graph.recording.calls.wait < 0)
-    return len(reads)
+    is_device = ~graph.recording.stream_is_host[operations.stream]
+    return amounts.is_blocking & is_device & (operations.kind == ActivityKind.KERNEL)
+
+
+def _release(graph: Graph, amounts: Amounts, chosen: np.ndarray) -> int:
+    """The calls of these operations do not wait for them (in place): how many."""
+    rows = np.flatnonzero(chosen)
+    amounts.is_blocking[rows] = False
+    amounts.latency_ns[rows] = 0
+    amounts.own_ns[graph.recording.operations.call[rows]] = usual(amounts.own_ns, graph.recording.calls.wait < 0)
+    return len(rows)
 
 
 def _host(

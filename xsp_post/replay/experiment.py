@@ -27,7 +27,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.names.families import FAMILIES, OTHER
+from xsp_post.names.families import FAMILIES, OTHER, PRODUCTS
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS
 from xsp_post.replay.changes import (
@@ -54,6 +54,7 @@ from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
+_MADE_OF = 3  # kernels that make a value: a comparison, an index, a reduction
 LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone
 
 KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
@@ -412,7 +413,7 @@ SHORTER: dict[str, Callable[[Graph, Amounts, float], None]] = {
 def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
     is_copy, operations = _copies(graph), graph.recording.operations
-    _scale(amounts.duration_ns, is_copy & (operations.duration_ns <= SHORT_COPY_NS), 0.0)
+    without_operations(graph, amounts, is_copy & (operations.duration_ns <= SHORT_COPY_NS))
     shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), 0.0)
     calls = operations.call[is_copy]
     _without_calls(graph, amounts, np.unique(calls[calls >= 0]))
@@ -445,6 +446,19 @@ def _without_values(graph: Graph, amounts: Amounts, _: float) -> None:
     _remove(graph, amounts, makers & operations.are("reduction"))
 
 
+def _without_makers(graph: Graph, amounts: Amounts, _: float) -> None:
+    """Nor is what these values are made of: a few kernels that are no products, launched just before."""
+    operations, is_gone = graph.recording.operations, np.zeros(len(graph.recording.operations), bool)
+    calls = graph.source_call[operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]]
+    can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
+    can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
+    for _step in range(_MADE_OF):
+        mine = can & np.isin(operations.call, calls)
+        is_gone |= mine
+        calls = graph.source_call[operations.call[mine]]
+    _remove(graph, amounts, is_gone)
+
+
 def _remove(graph: Graph, amounts: Amounts, gone: np.ndarray) -> None:
     """Operations (bool) and calls that launched nothing else are gone; code that such a call loads is loaded still."""
     calls = np.setdiff1d(without_operations(graph, amounts, gone), np.flatnonzero(loading(graph)))
@@ -470,8 +484,10 @@ def _at_its_quickest(graph: Graph, amounts: Amounts, _: float) -> None:
         now[launches] = np.minimum(now, quick)[launches]
 
 
-QUICK_HOST = "quick host"
+# What may go, too, but is not sure to.
+QUICK_HOST, MAKERS = "quick host", "makers"
 IDEALS = SHORTER | {
     "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
-    "waiting calls": _without_waiting_calls, "values": _without_values, QUICK_HOST: _at_its_quickest,
+    "waiting calls": _without_waiting_calls, "values": _without_values, MAKERS: _without_makers,
+    QUICK_HOST: _at_its_quickest,
 }  # fmt: skip

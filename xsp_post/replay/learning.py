@@ -24,6 +24,7 @@ _RETURN_TOLERANCE_NS = 20_000  # a device or stream wait may seem to return this
 _TRIED = 4  # operations that ended last, of which one may be what another waited for
 _DEEPEST = 1 << 14
 _FEW_AHEAD = 32  # launches ahead of the device that tell nothing of a full queue
+_MOST_ENDED = 0.9  # of the kernels before their call: by chance some short ones do
 _GRAPH_GROUP = 2 * len(ActivityKind)  # groups of operations from here on are nodes of graphs
 
 
@@ -58,6 +59,7 @@ def learn(recording: Recording) -> Learnt:
     # a copy from pageable memory goes on while its call lasts, and may end a little after it
     during = (call_end - operations.start_ns) * 2 > operations.duration_ns
     is_blocking = has_call & (is_host | (is_copy & during & (operations.start_ns < call_end)))
+    is_blocking |= _blocking_launches(operations, has_call & ~is_host, call_end)
     anchor = np.where(is_blocking, call_start, call_end)
     is_node, follows_node = _graph_nodes(operations, is_host)
     group = operations.kind * 2 + is_blocking + _GRAPH_GROUP * is_node
@@ -87,6 +89,13 @@ def learn(recording: Recording) -> Learnt:
     return Learnt(
         latency, gap, is_node, is_blocking, after, own, waited, depth, queue_wait, orders, order_ns, meetings, spins,
     )  # fmt: skip
+
+
+def _blocking_launches(operations: Operations, has_call: np.ndarray, call_end: np.ndarray) -> np.ndarray:
+    """All kernels, where nearly all ended before the call that launched them (CUDA_LAUNCH_BLOCKING=1); bool."""
+    kernels = has_call & (operations.kind == ActivityKind.KERNEL)
+    ended = operations.end_ns[kernels] <= call_end[kernels]
+    return kernels & (kernels.sum() >= _FEW_AHEAD and ended.mean() >= _MOST_ENDED)
 
 
 def _graph_nodes(operations: Operations, is_host: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -12,6 +12,7 @@ from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index
+from xsp_post.replay.calls import MAKES
 from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
@@ -23,7 +24,7 @@ PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execu
 # A copy of a few values: its time is that of any copy, and who makes it wants to know them.
 FEW_BYTES, SHORT_COPY_NS = 4096, 5_000
 _NUMBER = {kind: number if kind in WAITS else -1 for number, kind in enumerate(CALLS)}
-_ALLOCATES = "Free|[Aa]lloc|[Rr]egister|MemCreate"  # calls that take or free memory
+_ALLOCATES = f"Free|[Aa]lloc|[Rr]egister|MemCreate|{MAKES}"  # calls that take or free memory
 FAULT_NS = 50_000  # from the end of one migration of pages to the next: the same kernel waits for both
 CLOCK_TOLERANCE_NS = 2_000  # a trace in µs, a device clock beside a host clock
 

@@ -13,6 +13,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import Keys
 from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
+from xsp_post.replay.calls import MAKES
 from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, GRAPH_ORDER, STREAM_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
@@ -26,6 +27,7 @@ _PATTERNS = (
     (STREAM_WAIT, re.compile(r"^(?:cuda|hip|cu)StreamSynchronize")),
     (EVENT_WAIT, re.compile(r"^(?:cuda|hip|cu)EventSynchronize")),
     (ALLOCATION, re.compile(r"^(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)|^cuMem(?:Alloc|HostAlloc|Create)")),
+    (ALLOCATION, re.compile(MAKES)),
 )
 
 

@@ -14,10 +14,10 @@ import pandas as pd
 
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
-from xsp_post.replay.experiment import IDEALS, QUICK_HOST, SHORTER, ideal_gain
-from xsp_post.replay.fidelity import Identity, identity_of
+from xsp_post.replay.experiment import IDEALS, MAKERS, QUICK_HOST, SHORTER, ideal_gain
+from xsp_post.replay.fidelity import Identity
 from xsp_post.tables.analyses import advice_host, advice_kernels
-from xsp_post.tables.analyses.advice_evidence import Found, Situation
+from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (
     GRAPH_RECORDED,
     LEAST_OPERATIONS,
@@ -35,7 +35,6 @@ _IDEAL = {
     "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
 }  # fmt: skip
 FAR = 2  # times the estimate: why a bound is so much more has to be said
-MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 # To wait less comes before to hide the waiting; what has a kernel of its own before what a compiler makes.
 _PARTS_OF = {"overlap-collectives": ("late-rank",), "fuse-elementwise": ("fuse-attention", "fused-optimiser")}
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
@@ -147,7 +146,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=one.is_bound and not one.is_open,
     )  # fmt: skip
     has_none = one.whole or remedy.resources & _ONCE or remedy.ideal == "none"
-    identity = None if has_none else _replayable(results, limit)
+    identity = None if has_none else replayable(results, limit)
     if identity is None:
         return advice
     factors, likely = (None if part is None else _of_operations(identity, part) for part in (one.factors, one.likely))
@@ -162,7 +161,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
     if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
-        sure = [text for text in texts if text != QUICK_HOST and text not in SHORTER]
+        sure = [text for text in texts if text not in (QUICK_HOST, MAKERS, *SHORTER)]
         known = ideal_gain(results, identity, limit.captures[0], sure)
     if texts and not one.is_bound and IDEALS.keys().isdisjoint(texts):  # at the least this change
         known = gain
@@ -170,7 +169,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         least = factors if likely is None else likely
         known = ideal_gain(results, identity, limit.captures[0], [], least, with_launches=False)
     if known is not None and known < LEAST_RATIO:
-        if change or likely is not None or QUICK_HOST in texts:
+        if factors is None or change or (factors > 0).all():
             return None
         known = None  # all that it saves are launches
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
@@ -183,15 +182,6 @@ def _of_each(one: Advice, limit: Limit) -> Advice:
     """Times of one device, as the verdict's: the mean of several."""
     count = max(limit.device_count, 1)
     return replace(one, bound_ns=one.bound_ns // count, estimate_ns=one.estimate_ns // count)
-
-
-def _replayable(results: Results, limit: Limit) -> Identity | None:
-    """The replay of the one capture that a limit speaks of; None where there is none that could be asked."""
-    has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
-    if not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
-        return None
-    identity = identity_of(results, limit.captures[0])
-    return None if identity.refusal or identity.orphan_ratio > MOST_ORPHANS else identity
 
 
 def _of_operations(identity: Identity, factors: pd.Series) -> np.ndarray:

@@ -14,7 +14,9 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
+from xsp_post.replay.changes import blocking_launches
 from xsp_post.replay.edges import WAITS
+from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
 from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import words_for
@@ -26,6 +28,7 @@ _LUMP_NS = 1_000_000  # and one that is no overhead of a call
 _FEW_EXECUTIONS = 3
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, str] = {}
+_MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
 
@@ -47,6 +50,15 @@ class Found:
     is_sure: bool = True  # false: what is seen does not say what it is (the text ``unsure`` of the remedy)
 
 
+def replayable(results: Results, limit: Limit) -> Identity | None:
+    """The replay of the one capture that a limit speaks of; None where there is none that could be asked."""
+    has_tables = {"kernels", "dependencies", "memory_operations"} <= set(results.tables())
+    if not has_tables or limit.scope == "warm-up" or len(limit.captures) != 1:
+        return None
+    identity = identity_of(results, limit.captures[0])
+    return None if identity.refusal or identity.orphan_ratio > _MOST_ORPHANS else identity
+
+
 class Situation:
     """What a limit speaks of, in tables; each is read when a rule asks for it."""
 
@@ -56,7 +68,6 @@ class Situation:
         self.platforms = frozenset(shown["platform"].astype(str))
         self.words = words_for(self.platforms)
         self.is_torch = {PYTORCH, PYTHON} <= self.platforms
-        self.is_compiled = bool(self.platforms & {COMPILED, "JAX", "TensorRT"})
         collectors = of_captures(results, "captures", limit.captures, ["collector"])["collector"]
         self.is_nsys = bool(collectors.eq("nsys").all())
 
@@ -69,6 +80,12 @@ class Situation:
     def window(self, column: str) -> int:
         """A sum of `device_windows`."""
         return int(self.limit.window.get(column, 0))
+
+    @cached_property
+    def is_compiled(self) -> bool:
+        """Whether a compiler fuses already; JAX that runs operator by operator does not."""
+        is_eager = np.mean(self.is_called("^wrapped_") if len(self.kernels) else 0) > 0.5
+        return bool(self.platforms & {COMPILED, "TensorRT"}) or ("JAX" in self.platforms and not is_eager)
 
     @cached_property
     def causes(self) -> pd.DataFrame:
@@ -231,6 +248,12 @@ class Situation:
             return 0
         low, high = kernels["launch_start_ns"].min(), kernels["launch_start_ns"].max()
         return int((waits["kind"].isin(WAITS) & waits["start_ns"].between(low, high)).sum())
+
+    @cached_property
+    def blocking_count(self) -> int:
+        """Launches that return when their kernel has ended."""
+        identity = replayable(self.results, self.limit)
+        return 0 if identity is None else int(blocking_launches(identity.graph, identity.graph.amounts).sum())
 
     @cached_property
     def device(self) -> dict[str, object]:

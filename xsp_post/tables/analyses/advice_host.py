@@ -7,10 +7,10 @@ import pandas as pd
 
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
-from xsp_post.replay.calls import LONG_HOST_NS, TIMER, are_compilation, system_class
+from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
-from xsp_post.tables.analyses.limits import FIRST_LAUNCH, GROUP_OF_CAUSE, HOST, OUTSIDE, lead_in
+from xsp_post.tables.analyses.limits import GROUP_OF_CAUSE, HOST, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
@@ -25,10 +25,11 @@ _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all that is in the same ranges
-_LOADING = ("module_load", FIRST_LAUNCH)
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
 _FOR_OTHERS = "poll|select|accept"  # calls that wait for a request or a message: nobody can move them
+_BLOCKING = {"call": "launches that wait for their kernels", "place": "(unset CUDA_LAUNCH_BLOCKING)"}
+_FOR_PROCESSES = "^wait"  # another program: nobody waits for a thread of this one
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
 
@@ -82,14 +83,15 @@ def _launches(situation: Situation) -> list[Found]:
     in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     # who reads a value waits for it
-    breaks = situation.waits + int(situation.waited("allocation")["piece_count"].sum()) + int(values.sum())
+    breaks = situation.waits + situation.blocking_count + int(values.sum())
+    breaks += int(situation.waited("allocation")["piece_count"].sum())
     between = (1 - in_graphs) * count / max(breaks, situation.execution_count)
     host = situation.waited(*_BETWEEN_LAUNCHES)
     # long code in ranges of the program itself has to run, too
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
     host = host[~own & ~situation.is_lump(host) & ~host.index.isin(situation.inside(LOADER).index)]
     causes = situation.causes
-    is_once = causes["cause"].isin(["profiler_overhead", *_LOADING])
+    is_once = causes["cause"].isin(["profiler_overhead", *LOADING])
     known = _sum(causes[~is_once])
     can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES and situation.is_repeated:
@@ -127,9 +129,10 @@ def _reads(situation: Situation) -> list[Found]:
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
     # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call
     gain, each = 2 * situation.limit.gain("synchronisation"), situation.execution_count
-    later = int(gain * situation.limit.whole_ns) if situation.waits >= 2 * each else 0
+    blocking = situation.blocking_count
+    later = int(gain * situation.limit.whole_ns) if situation.waits + blocking >= 2 * each else 0
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
-    of_reads = later if values.sum() >= situation.waits / 2 else 0
+    of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
     if (spent := max(_sum(reads), of_reads)) and count >= 2:
         said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
         found = situation.found("item-in-step", spent, said, is_open=True)
@@ -144,9 +147,11 @@ def _reads(situation: Situation) -> list[Found]:
     others = _place_of(situation, "remove-synchronization", rows)
     if later > _sum(rows):
         said = (
-            f"The host waited {format_count(situation.waits)} times, and launched late afterwards: {format_ns(later)}."
+            f"The host waited {format_count(situation.waits + blocking)} times, and launched late afterwards: "
+            f"{format_ns(later)}."
         )
         words = others[0].words if others else {"call": "calls that wait for the device", "place": "inside the loop"}
+        words = _BLOCKING if blocking > situation.waits else words
         others = situation.found("remove-synchronization", later, said, words=words)
     return found + [replace(one, is_open=True) for one in others]
 
@@ -183,9 +188,15 @@ def _host(situation: Situation) -> list[Found]:
     waited, loader = situation.waited, situation.inside(LOADER).index
     allocations = waited("allocation")
     count = int(allocations["piece_count"].sum())
-    found = _place_of(situation, "allocate-once", allocations, count=format_count(count)) if count > 1 else []
+    makes = allocations["call_name"].str.contains(MAKES)
+    is_made = _sum(allocations[makes]) > _sum(allocations) / 2
+    words = {"count": format_count(count), "once": "Make streams, events and graphs" if is_made else "Allocate"}
+    words |= {"allocator": ""} if is_made else {}
+    found = _place_of(situation, "allocate-once", allocations, **words) if count > 1 else []
     found = [replace(one, is_open=True) for one in found]
-    queued, blocked, rests = waited("queued", "device_wait"), waited("os_call", "input_output"), waited("sleep")
+    queued, rests, threads = waited("queued", "device_wait"), waited("sleep"), waited("thread_wait")
+    of_process = threads["detail"].eq("") & threads["call_name"].str.contains(_FOR_PROCESSES)
+    blocked, threads = pd.concat([waited("os_call", "input_output"), threads[of_process]]), threads[~of_process]
     queued = queued[queued["idle_ns"] >= CLEARLY_NS * queued["piece_count"]]  # less is the way from one to the other
     is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
@@ -194,11 +205,11 @@ def _host(situation: Situation) -> list[Found]:
     }  # fmt: skip
     for code, rows in causes.items():
         found += _place_of(situation, code, rows)
-    threads = waited("thread_wait")
-    named = threads[threads["detail"].ne("")]
-    if len(named):
-        other = str(named.groupby("detail", sort=False)["idle_ns"].sum().idxmax())
-        found += _place_of(situation, "waits-for-thread", named, other=other)
+    if len(threads):
+        other = str(threads.groupby("detail", sort=False)["idle_ns"].sum().idxmax())
+        rows = threads[threads["detail"].ne("").eq(bool(other))]
+        waits = _place_of(situation, "waits-for-thread", rows, other=other)
+        found += [replace(one, is_sure=bool(other)) for one in waits]
     rows = pd.concat([waited("host_code"), rests[~is_asleep]])
     # short stretches between launches are the business of graphs; in no range and no frame they have no place
     rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
@@ -222,10 +233,10 @@ def _profiler(situation: Situation) -> list[Found]:
 
 def _loading(situation: Situation) -> list[Found]:
     """Code that is compiled or loaded once, before the first device work too."""
-    rows = situation.waited(*_LOADING)
+    rows = situation.waited(*LOADING)
     before, row = lead_in(situation.results, situation.limit)
     devices = max(situation.limit.device_count, 1)
-    early = row.idle_ns * devices if row is not None and row.cause in _LOADING else 0
+    early = row.idle_ns * devices if row is not None and row.cause in LOADING else 0
     compiles = are_compilation(rows["owner"]) | are_compilation(rows["call_name"])
     spent, of_compiler = _sum(rows) + early, _place_of(situation, "warm-up", rows[compiles])
     said = f"Code was loaded or compiled {_pieces(rows)}: {format_ns(_sum(rows))}" if len(rows) else "Code was loaded"
@@ -244,7 +255,7 @@ def _before_device_work(situation: Situation) -> list[Found]:
     whole, spent = situation.limit.whole_ns + time * devices, 0 if row is None else row.idle_ns * devices
     if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or spent < LEAST_BEFORE_RATIO * whole:
         return []
-    if row.cause in _LOADING or not (row.owner or row.call_name):
+    if row.cause in LOADING or not (row.owner or row.call_name):
         return []
     said = f"The first execution began {format_ns(time)} before its first device work."
     words = {"place": row.call_name or with_line(situation.results, row.owner), "time": format_ns(row.idle_ns)}

@@ -11,10 +11,10 @@ from xsp_post.arrays.intervals import covered_before, union_length
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
-from xsp_post.names.families import BROAD
+from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
-from xsp_post.replay.edges import EVENT_ORDER
-from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
+from xsp_post.names.platforms import PYTHON
+from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.limits import SHAPE
 from xsp_post.tables.analyses.places import place_text
 
@@ -37,6 +37,10 @@ _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
+_ODD = r"align[12](?!\d)"  # so many elements are read at once
+_OF_LIBRARY = (  # products of libraries that do not say which
+    r"gem[mv]\d?[A-Z]|gemm(?:_forward|k\d)|sgemm_\d|maxwell_|pascal_|magma|rocblas|hipblas|mul_mat|dequant|moe|awq|gptq"
+)
 _LIBRARY = (
     r"(?i)\b(?:at|c10|cub|thrust|rocprim|flash|vllm)::|^(?:void )?(?:ampere|volta|turing|sm\d+|nvjet|triton|Cijk)_|"
     r"cutlass|cublas|cudnn|cask|nccl|splitK|multi_tensor|gemmk1|dot_kernel|xmma|trsm|flashinfer|trtllm|tensorrt|marlin|"
@@ -76,6 +80,23 @@ def _tensor_cores(situation: Situation) -> list[Found]:
                "digits": ", ".join(digits[pipe] for pipe in shown)},
         factors=_by_start(rows, stays),
     )  # fmt: skip
+
+
+def _own_products(situation: Situation) -> list[Found]:
+    """Products that a program's own kernels make, and those of sizes that no tensor core takes as they are."""
+    rows = situation.kernels
+    products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
+    odd = products & situation.is_called(_ODD)
+    own = products & ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY)
+    own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
+    found = []
+    for code, mine in (("library-product", own), ("pad-sizes", odd)):
+        time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
+        if len(time) and time.sum() >= LEAST_SHAPE_RATIO * situation.window("kernel_ns"):
+            kernel = re.sub(r"[<(].*", "", str(time.idxmax()).removeprefix("void "))[:60]
+            said = f"{format_count(int(mine.sum()))} such kernels take {format_ns(int(time.sum()))}."
+            found += situation.found(code, float(time.sum()), said, words={"kernel": kernel})
+    return found
 
 
 def _weights(situation: Situation) -> list[Found]:
@@ -161,12 +182,15 @@ def _elementwise(situation: Situation) -> list[Found]:
     in_chain = pd.Series(can).groupby(chain).transform("sum").gt(1)
     long = (in_chain & pd.Series(computes).groupby(chain).transform("any")).to_numpy()
     # a fused chain reads its inputs and writes its output once: its shortest kernel stays
-    stays = np.where(long, 0.0, 1.0)
-    stays[pd.Series(time).groupby(chain).idxmin().to_numpy()] = 1.0
+    likely = np.where(long, 0.0, 1.0)
+    likely[pd.Series(time).groupby(chain).idxmin().to_numpy()] = 1.0
+    # a chain behind a product may become a part of that
+    behind = np.append(False, rows["family"].isin(PRODUCTS).to_numpy()[:-1] & (stream[1:] == stream[:-1]))
+    stays = np.where(long & pd.Series(behind).groupby(chain).transform("first").to_numpy(), 0.0, likely)
     count = int(pd.Series(chain[long]).nunique())
     said = (f"{format_count(int(long.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
             f"another in {format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
-    found = _goes(situation, "fuse-elementwise", said, stays)
+    found = [replace(one, likely=_by_start(rows, likely)) for one in _goes(situation, "fuse-elementwise", said, stays)]
     updates = situation.is_called(_UPDATES)
     if situation.is_torch and updates.sum() >= LEAST_PIECES * situation.execution_count:
         mine = pd.Series(updates).groupby(chain).transform("any").to_numpy() & long
@@ -244,19 +268,20 @@ def _experts(situation: Situation) -> list[Found]:
 
 
 def _orders(situation: Situation) -> list[Found]:
-    """Streams that events put in an order although nothing of one runs beside the other."""
+    """Streams that events or the default stream put in an order although nothing of one runs beside the other."""
     rows = situation.kernels
     rows = rows[~rows["family"].isin(["communication", "waiting"])]
     spent = rows.groupby("stream")["duration_ns"].sum()
     spent = spent[spent >= LEAST_STREAM_RATIO * spent.sum()]
     rows = rows[rows["stream"].isin(spent.index)].sort_values("start_ns")
-    edges = of_captures(situation.results, "dependencies", situation.limit.captures, ["kind"])
-    count, each = int(edges["kind"].eq(EVENT_ORDER).sum()), situation.execution_count
+    identity = replayable(situation.results, situation.limit) if len(spent) > 1 else None
+    count, each = 0 if identity is None else len(identity.graph.learnt.orders), situation.execution_count
     covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     if len(spent) < 2 or count < 2 * each or covered < (1 - LEAST_SHAPE_RATIO) * spent.sum():
         return []
-    said = (f"{format_count(count)} events order {len(spent)} streams whose kernels never run side by side: "
-            f"{format_ns(int(spent.sum() - spent.max()))} beside the busiest one.")  # fmt: skip
+    said = (f"{format_count(count)} times one of {len(spent)} streams waits for another (events, the default stream), "
+            f"their kernels never run side by side: {format_ns(int(spent.sum() - spent.max()))} beside the busiest "
+            "one.")  # fmt: skip
     return situation.found("streams", float(spent.sum() - spent.max()), said, words={"place": ""}, ideal="orders")
 
 
@@ -330,6 +355,6 @@ def _collectives(situation: Situation) -> list[Found]:
 
 
 RULES = (
-    _tensor_cores, _weights, _recomputed, _attention, _elementwise, _layouts, _launch_shape, _experts, _orders, _copies,
-    _collectives,
+    _tensor_cores, _own_products, _weights, _recomputed, _attention, _elementwise, _layouts, _launch_shape, _experts,
+    _orders, _copies, _collectives,
 )  # fmt: skip
