@@ -410,21 +410,28 @@ def cluster():
 
 
 def test_cluster_gives_the_same_rows_and_survives_a_killed_worker(tmp_path, cluster):
-    for k in range(3):
-        write_capture(tmp_path / "in" / f"c{k}.sqlite", kernels=20 + k)
+    """The worker that is killed has captures in hand, and what it had done lies only in its records."""
+    for k in range(6):
+        write_capture(tmp_path / "in" / f"job_rank{k}.sqlite", kernels=20 + k)
     batch(tmp_path / "in", tmp_path / "here")
     killed = []
 
     def kill_one(job, outcome):
         if not killed:
-            worker = next(iter(cluster.workers.values()))
+            with cluster.get_client() as client:
+                in_hand = {address for address, keys in client.processing().items() if keys}
+            worker = next(one for one in cluster.workers.values() if one.worker_address in in_hand)
             killed.append(worker.pid)
             os.kill(worker.pid, signal.SIGKILL)
 
     result = batch(tmp_path / "in", tmp_path / "there", scheduler=cluster.scheduler_address, progress=kill_one)
-    assert killed and result.done_count == 3 and not result.failed
+    assert killed and result.done_count == 6 and not result.failed
     here, there = (fleet_of(tmp_path / name) for name in ("here", "there"))
     pd.testing.assert_frame_equal(here, there)
+    assert sorted(there["rank"]) == list(range(6))
+    ranks = [open_store(tmp_path / name / "fleet.xsp.sqlite").frame("ranks") for name in ("here", "there")]
+    pd.testing.assert_frame_equal(*ranks)
+    assert ranks[1]["rank"].tolist() == list(range(6))
 
 
 def test_no_scheduler_is_one_sentence(tmp_path, monkeypatch):
@@ -528,3 +535,20 @@ def test_copied_folder_of_results_is_still_current(tmp_path):
     batch(tmp_path / "in", tmp_path / "out")
     shutil.copytree(tmp_path / "out", tmp_path / "moved")
     assert batch(tmp_path / "in", tmp_path / "moved").done_count == 0
+
+
+def test_a_forked_reader_imports_nothing(tmp_path):
+    """What every capture would import anew is imported once, before the first fork."""
+    write_capture(tmp_path / "c.sqlite")
+    args = {"device": 0, "stream": 7, "correlation": 3, "grid": [1, 1, 1], "block": [1, 1, 1]}
+    event = {"ph": "X", "cat": "kernel", "name": "gemm", "pid": 1, "tid": 7, "ts": 5.0, "dur": 2.0, "args": args}
+    (tmp_path / "t.pt.trace.json").write_text(json.dumps({"traceEvents": [event]}))
+    said = (
+        "import sys\nimport xsp_post.batch.warm\nfrom xsp_post.batch import jobs, work\n"
+        "from xsp_post.model.options import Options\nbefore = set(sys.modules)\n"
+        f"for job in jobs.discover({[str(tmp_path)]!r})[0]:\n"
+        f"    assert work.process(job, {str(tmp_path / 'made')!r}, Options()).row['status'] == 'done'\n"
+        "print(sorted(name for name in set(sys.modules) - before if name.startswith('xsp_post')))"
+    )
+    done = subprocess.run([sys.executable, "-c", said], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

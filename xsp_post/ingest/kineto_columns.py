@@ -40,7 +40,7 @@ _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
 _NO_CORRELATION = 0
-_CATEGORY, _NAME = attrgetter("cat"), attrgetter("name")
+_CATEGORY, _NAME, _COLLECTIVE = attrgetter("cat"), attrgetter("name"), attrgetter("collective")
 
 # column of an activity → where it stands in the arguments
 _ACTIVITY_COLUMNS = {
@@ -202,7 +202,8 @@ class Collector:
         frame["stream_id"] = np.where(ran_on >= 0, ran_on, frame["stream_id"])
         told = self._add_texts(frame, args)
         if is_kernel:
-            told |= _messages(args, [row for row, one in enumerate(args) if one.collective])
+            said = map(_COLLECTIVE, args)
+            told |= _messages(args, [row for row, one in enumerate(said) if one is not NO_ARGUMENTS.collective])
             self._add_messages(frame, told)
             for key in ("grid", "block"):
                 codes = Codes()

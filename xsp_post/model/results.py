@@ -135,12 +135,15 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
 
 def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the table's schema, in order and dtype; what is missing is "", −1, NaN or false."""
-    columns: dict[str, np.ndarray] = {}
+    columns: dict[str, pd.Series] = {}
     for c in TABLES[name].columns:
-        values = frame[c.name].to_numpy(object) if c.name in frame else np.full(len(frame), None)
-        filled = np.where(pd.isna(values), _UNKNOWN[c.dtype], values)
-        columns[c.name] = filled.astype(object if c.dtype == "str" else c.dtype)
-    return pd.DataFrame(columns).astype({c.name: "object" for c in TABLES[name].columns if c.dtype == "str"})
+        dtype = object if c.dtype == "str" else c.dtype
+        filled = np.full(len(frame), _UNKNOWN[c.dtype], dtype)
+        if c.name in frame:
+            values = frame[c.name].to_numpy(object)
+            filled = np.where(pd.isna(values), filled.astype(object), values).astype(dtype)
+        columns[c.name] = pd.Series(filled, dtype=dtype)  # pandas would look at every text of an array
+    return pd.DataFrame(columns)
 
 
 def for_people(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

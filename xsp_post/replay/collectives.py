@@ -53,29 +53,29 @@ def bus_factor(kind: np.ndarray, rank_count: np.ndarray) -> np.ndarray:
 def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = None) -> pd.DataFrame:
     """The communication kernels of one capture (table ``collectives``), what needs other ranks still empty.
 
-    ``messages``: message_bytes, group_size and peer_rank (NaN unknown), group_name and said_kind ('' unknown) per row
-    of ``kernels``. What it does is what the program says: NCCL has one kernel for transfers and all-to-all.
+    ``messages``: message_bytes, group_size and peer_rank (NaN unknown), group_name and said_kind ('' unknown) of each
+    of them. What it does is what the program says: NCCL has one kernel for transfers and all-to-all.
     """
     chosen = np.flatnonzero(joins_ranks(kernels["name"]))
     if not len(chosen):
         return empty_table("collectives")
     rows = kernels.iloc[chosen]
     order = np.lexsort((rows["start_ns"].to_numpy(), rows["device_id"].to_numpy(), rows["process_id"].to_numpy()))
-    rows, chosen = rows.iloc[order], chosen[order]
+    rows = rows.iloc[order]
     frame = typed("collectives", pd.DataFrame(index=range(len(rows))))
     for column in ("process_id", "device_id", "stream_id", "start_ns", "end_ns"):
         frame[column] = rows[column].to_numpy()
     name = pd.Series(normalise_kernel_name(rows["name"].astype(object)), dtype=object)
     frame["name"] = name
-    frame["kind"] = [collective_kind(text) for text in name]
+    frame["kind"] = name.map({text: collective_kind(text) for text in name.unique()})
     frame["duration_ns"] = frame["end_ns"] - frame["start_ns"]
     launch = rows["launch_start_ns"].to_numpy(float)
     frame["launch_start_ns"] = np.where(launch >= 0, launch, np.nan)
     if messages is not None:
         for column in ("message_bytes", "group_size", "group_name"):
-            frame[column] = messages[column].to_numpy()[chosen]
-        frame["peer_rank"] = messages["peer_rank"].fillna(-1).to_numpy(np.int64)[chosen]
-        said = pd.Series(messages["said_kind"].to_numpy(object)[chosen])
+            frame[column] = messages[column].to_numpy()[order]
+        frame["peer_rank"] = messages["peer_rank"].fillna(-1).to_numpy(np.int64)[order]
+        said = pd.Series(messages["said_kind"].to_numpy(object)[order])
         said = said.map({one: collective_kind(one) for one in said.unique()})
         frame["kind"] = frame["kind"].astype(object).where(said.eq(""), said)
     frame["group_axis"] = frame["group_name"].map({one: axis_of_group(one) for one in frame["group_name"].unique()})

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import union_length
+from xsp_post.arrays.repeats import dense
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import median_of_others
@@ -35,6 +36,8 @@ _LOCK = re.compile(
 )
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
 _TIMES = ["low_ns", "high_ns", "own_ns"]
+# What tells operations apart.
+_SAME = {KERNEL: ["name", "grid_x", "grid_y", "grid_z"], COPY: ["kind", "direction"], TRANSFER: ["name"]}
 _EQUAL = 0.02  # difference of a number of launches that the ends of the recording explain
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
@@ -52,22 +55,23 @@ def rank_work(
     if len(meetings) < 2:
         return pd.DataFrame(columns=WORK_COLUMNS[3:])
     begin, end, before = int(meetings["end_ns"].min()), int(meetings["end_ns"].max()), 0
-    parts: list[pd.DataFrame] = []
+    parts: list[tuple[str, _Sums]] = []
     shown: list[pd.DataFrame] = []
     for kind, rows in ((KERNEL, kernels), (COPY, copies), (TRANSFER, transfers)):
         shown.append(rows)
         covered = _length(shown, begin, end)
-        inside = rows[(rows["end_ns"] > begin) & (rows["start_ns"] < end)]
-        parts.append(_shared(_named(kind, inside), covered - before))
+        inside = rows[(rows["end_ns"].to_numpy() > begin) & (rows["start_ns"].to_numpy() < end)]
+        parts.append((kind, _summed(kind, inside, covered - before)))
         before = covered
-    groups = groups_of(idle).to_numpy(object) if len(idle) else np.zeros(0, object)
-    call = idle["call_name"].astype(str)
-    call = call.where(call != "", idle["cause"].astype(str).str.replace("_", " "))
-    detail = call.str.cat(idle["owner"].astype(str), " in ")
-    waits = pd.DataFrame({"kind": IDLE, "name": groups, "detail": detail, "own_ns": idle["idle_ns"].astype(float)})
+    texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
+    details = [f"{call or cause.replace('_', ' ')} in {owner}" for call, cause, owner in zip(*texts)]
+    names = groups_of(idle).tolist() if len(idle) else []
+    length = idle["idle_ns"].to_numpy(float)
     alone = _length([*shown, meetings], begin, end) - before
-    parts.append(_shared(waits, end - begin - before - alone))
-    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
+    amounts = np.stack([np.ones(len(idle)), length, length, length])
+    parts.append((IDLE, _shared([*zip(names, details)], amounts, end - begin - before - alone)))
+    table = [(kind, *key, *sums) for kind, found in parts for key, sums in found.items()]
+    return pd.DataFrame(table, columns=WORK_COLUMNS[3:])
 
 
 def _length(frames: Sequence[pd.DataFrame], begin: int, end: int) -> int:
@@ -76,30 +80,39 @@ def _length(frames: Sequence[pd.DataFrame], begin: int, end: int) -> int:
     return int(union_length(start, stop))
 
 
-def _named(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
-    """What to sum operations by: copies by kind and direction, kernels by name and launch dimensions."""
-    if kind == COPY:
-        name, detail = (rows[column].astype(str) for column in ("kind", "direction"))
-    elif kind == TRANSFER:
-        name, detail = rows["name"].astype(str), pd.Series("", rows.index)
-    else:
-        name = pd.Series(normalise_kernel_name(rows["name"].astype(object)), rows.index, dtype=object)
-        sides = [rows[side].astype(str) for side in ("grid_x", "grid_y", "grid_z")]
-        detail = sides[0] + "×" + sides[1] + "×" + sides[2]
-    lengths = (rows["end_ns"] - rows["start_ns"]).astype(float)
-    return pd.DataFrame({"kind": kind, "name": name, "detail": detail, "own_ns": lengths})
+_Sums = dict[tuple[str, str], list[float]]  # by name and detail: count, shortest, longest and sum of the times, ns
 
 
-def _shared(rows: pd.DataFrame, own: float) -> pd.DataFrame:
-    """Summed by name and detail, to ``own`` ns in all."""
-    groups = rows.groupby(["kind", "name", "detail"], sort=False)["own_ns"]
-    sums = groups.agg(count="size", low_ns="min", high_ns="max", own_ns="sum")
-    total = sums["own_ns"].sum()
-    if total > 0:
-        sums[_TIMES] *= own / total
-        return sums.reset_index()
-    unknown = {"kind": IDLE, "name": UNKNOWN, "detail": "", "count": 0, "low_ns": 0.0, "high_ns": 0.0}
-    return pd.DataFrame([unknown | {"own_ns": float(own)}])
+def _summed(kind: str, rows: pd.DataFrame, own: float) -> _Sums:
+    """Operations, of ``own`` ns in all: copies by kind and direction, kernels by name and launch dimensions."""
+    group, first = dense(*(pd.factorize(rows[column])[0] for column in _SAME[kind]))
+    length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()).astype(float)
+    names, *details = (rows[column].iloc[first].astype(object).tolist() for column in _SAME[kind])
+    names = normalise_kernel_name(names).tolist() if kind == KERNEL else names
+    sums = _added(group, np.stack([np.ones(len(rows)), length, length, length]), len(first))
+    return _shared([(name, "×".join(map(str, sides))) for name, *sides in zip(names, *details)], sums, own)
+
+
+def _shared(keys: list[tuple[str, str]], amounts: np.ndarray, own: float) -> _Sums:
+    """Summed by name and detail, to ``own`` ns in all. ``amounts``: shape (4, keys), as the values of the result."""
+    number: dict[tuple[str, str], int] = {}
+    group = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
+    sums = _added(group, amounts, len(number))
+    total = sums[3].sum()
+    if total <= 0:
+        return {(UNKNOWN, ""): [0, 0.0, 0.0, float(own)]} if own else {}
+    sums[1:] *= own / total
+    return dict(zip(number, sums.T.tolist()))
+
+
+def _added(group: np.ndarray, amounts: np.ndarray, count: int) -> np.ndarray:
+    """Amounts of each of ``count`` groups: counts and sums added, the shortest of the shortest, the longest of the
+    longest."""
+    sums = np.zeros((4, count))
+    sums[1] = np.inf
+    for k, put in enumerate((np.add, np.minimum, np.maximum, np.add)):
+        put.at(sums[k], group, amounts[k])
+    return sums
 
 
 class Work:

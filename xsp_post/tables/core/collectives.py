@@ -6,49 +6,50 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.tree import Tree
+from xsp_post.names.families import joins_ranks
 from xsp_post.replay.collectives import collectives_frame
 
 _HIGHEST = 4  # ranges above a launch that are looked at: the kernel, its NCCL range, the operator with the sizes
 _SAID = ("message_bytes", "group_size", "group_name", "said_kind", "peer_rank")
+_TELLING = (*_SAID[:3], "message_text_id")
 _NOTHING = {"group_name": "", "said_kind": ""}
 
 
 def own_collectives(tree: Tree, kernels: pd.DataFrame) -> pd.DataFrame:
     """The table ``collectives``, what needs other ranks still empty."""
-    return collectives_frame(kernels, messages(tree))
+    return collectives_frame(kernels, _messages(tree, np.flatnonzero(joins_ranks(kernels["name"]))))
 
 
-def messages(tree: Tree) -> pd.DataFrame:
+def _messages(tree: Tree, rows: np.ndarray) -> pd.DataFrame:
     """Bytes of the message, ranks of the group and its name, what the collective is called, and the rank at the other
-    end of a transfer, per kernel; NaN and '' where the recording has none.
+    end of a transfer, of these kernels; NaN and '' where the recording has none.
 
     They stand on the kernel itself, or on the operator around its launch (Kineto's ``record_param_comms``), in
     ``Trace.attributes``.
     """
-    kernels, attributes = tree.kernels, tree.trace.attributes
-    found = _decoded(tree, kernels["message_text_id"].to_numpy() if "message_text_id" in kernels else None)
-    found = found.reindex(range(len(kernels))).set_axis(kernels.index)
-    if "message_text_id" in attributes:
-        of_span = _decoded(tree, attributes["message_text_id"].to_numpy())
-    elif "message_bytes" in attributes:
-        of_span = attributes[list(_SAID[:3])].assign(said_kind="", peer_rank=np.nan)
-    else:
-        return found.fillna(_NOTHING)
-    span_count = len(tree.trace.spans)
-    of_span = of_span.reindex(range(-1, span_count))  # the row of −1 has nothing
+    kernels, attributes = tree.kernels.iloc[rows], tree.trace.attributes
+    found, span_count = _decoded(tree, kernels), len(tree.trace.spans)
+    attributes = attributes.reindex(range(span_count), columns=[one for one in _TELLING if one in attributes])
+    of_span = _decoded(tree, attributes)
+    if "message_text_id" not in attributes and "message_bytes" in attributes:
+        of_span |= {name: attributes[name].to_numpy() for name in _SAID[:3]}
     parent = tree.nodes["parent_id"].to_numpy()
-    node = kernels["launch_node_id"].to_numpy().astype(np.int64).copy()
-    for _ in range(_HIGHEST):
-        span = np.where((node > 0) & (node <= span_count), node, 0)
-        found = found.fillna(of_span.iloc[span].set_axis(kernels.index))
+    node = kernels["launch_node_id"].to_numpy().astype(np.int64)
+    for _ in range(_HIGHEST if len(attributes.columns) else 0):
+        has_span = (node > 0) & (node <= span_count)
+        span = np.where(has_span, node - 1, 0)
+        for name, values in found.items():
+            found[name] = np.where(has_span & pd.isna(values), of_span[name][span], values)
         node = np.where(node > 0, parent[np.maximum(node, 0)], 0)
-    return found.fillna(_NOTHING)
+    return pd.DataFrame(found).fillna(_NOTHING)
 
 
-def _decoded(tree: Tree, text_ids: np.ndarray | None) -> pd.DataFrame:
-    """`_SAID` of what collectives say as JSON; NaN, also as name, where there is none."""
-    ids = np.zeros(0, np.int64) if text_ids is None else text_ids
+def _decoded(tree: Tree, rows: pd.DataFrame) -> dict[str, np.ndarray]:
+    """`_SAID` of what collectives say as JSON, by name; NaN, also as name, where there is none."""
+    ids = rows["message_text_id"].fillna(-1).to_numpy(np.int64) if "message_text_id" in rows else np.full(len(rows), -1)
     different, codes = np.unique(ids, return_inverse=True)
-    rows = [json.loads(str(tree.strings[one])) if one >= 0 else [None] * len(_SAID) for one in different.tolist()]
-    frame = pd.DataFrame(rows, columns=list(_SAID), dtype=object).iloc[codes].reset_index(drop=True)
-    return frame.astype({"message_bytes": float, "group_size": float, "peer_rank": float})
+    said = [json.loads(str(tree.strings[one])) if one >= 0 else [None] * len(_SAID) for one in different.tolist()]
+    columns = zip(*said) if said else [()] * len(_SAID)
+    return {
+        name: np.array(values, object if name in _NOTHING else float)[codes] for name, values in zip(_SAID, columns)
+    }
