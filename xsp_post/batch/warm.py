@@ -2,21 +2,24 @@
 
 from contextlib import suppress
 from importlib import import_module
+from pkgutil import iter_modules
 
-from xsp_post.ingest.formats import FORMATS
-from xsp_post.tables.catalogue import OF_CAPTURE, OF_WORKLOAD
+import xsp_post
 
+_ROOMS = ("arrays", "counters", "ingest", "model", "names", "replay", "store", "tables", "tables.analyses",
+          "tables.core", "tree", "tree.structure", "work")  # fmt: skip
 _NEEDED = (
     "pandas", "numpy.char", "pandas.core.methods.to_dict", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils",
-    "xsp_post.pipeline", "xsp_post.ingest.run_facts", "xsp_post.store.store", "xsp_post.tables.analyses.fleet",
-    "xsp_post.tables.analyses.history", "xsp_post.tables.analyses.ranks", "xsp_post.batch.work",
-    "xsp_post.tree.structure", "xsp_post.tree.ranks",
-    *(f"xsp_post.{step.by.partition(':')[0]}" for step in (*OF_CAPTURE, *OF_WORKLOAD)),
-    *(f"xsp_post.ingest.{one.partition(':')[0]}" for kind in FORMATS for one in (kind.recognise, kind.read)),
+    "xsp_post.pipeline", "xsp_post.hierarchy", "xsp_post.batch.work",
 )  # fmt: skip
 
 
-for _name in _NEEDED:
+def _modules(room: str) -> list[str]:
+    folder = xsp_post.__path__[0] + "/" + room.replace(".", "/")
+    return [one.name for one in iter_modules([folder], f"xsp_post.{room}.")]
+
+
+for _name in (*_NEEDED, *(name for room in _ROOMS for name in _modules(room))):
     with suppress(ModuleNotFoundError):  # it is said when a job needs it
         import_module(_name)
 

@@ -113,6 +113,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     from rich.text import Text
 
     from xsp_post.batch.assembly import jobs_of
+    from xsp_post.model.schemas.units import counted
 
     console = shared.stdout()
     done = [row for row in result.rows if row["status"] == "done"]
@@ -150,7 +151,8 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     with_kernels = sum(row["kernel_count"] > 0 for row in done)
     console.print(
         Text(
-            f"{len(result.rows)} captures: {with_kernels} with kernels, {len(done) - with_kernels} without, "
+            f"{counted(len(result.rows), 'capture', 'captures')}: {with_kernels} with kernels, "
+            f"{len(done) - with_kernels} without, "
             f"{len(result.failed)} failed",
             style="bold",
         )

@@ -77,11 +77,6 @@ def has_iterations(results: Results, case: cases.Case | None) -> bool:
     return len(named) > 0 and int(named["iteration_count"].iloc[0]) > 0
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """``1 launch``, ``2 launches``."""
-    return f"{format_count(count)} {one if count == 1 else many}"
-
-
 def facts(results: Results, case: cases.Case | None) -> list[Fact]:
     """Model latency, throughput, busy share and kernels of the case; of the capture where it has no iterations."""
     if not has_iterations(results, case):

@@ -4,7 +4,7 @@ import pandas as pd
 
 from xsp_post.base.texts import SENTENCES
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_count, format_ns
+from xsp_post.model.schemas.units import counted, format_count, format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
@@ -26,21 +26,21 @@ def render(results: Results) -> str:
     with_kernels, kernels = (done["kernel_count"] > 0).sum(), done["kernel_count"].sum()
     facts = [
         ("captures", format_count(len(fleet)), f"{format_count(len(failed))} failed"),
-        ("with kernels", format_count(int(with_kernels)), f"{format_count(int(kernels))} kernels"),
+        ("with kernels", format_count(int(with_kernels)), counted(int(kernels), "kernel", "kernels")),
         ("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
         ("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
     ]
     statements = headlines(results)
     if len(failed):
-        share = f"{format_count(len(failed))} of {format_count(len(fleet))}"
-        statements.append(("launch", f"{share} captures could not be analysed."))
+        share = f"{format_count(len(failed))} of {counted(len(fleet), 'capture', 'captures')}"
+        statements.append(("launch", f"{share} could not be analysed."))
     statements += [
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
     sections = sections_of("fleet", results, _FRAMES)
     return render_page(
         "Fleet of captures",
-        f"{format_count(len(fleet))} captures side by side",
+        f"{counted(len(fleet), 'capture', 'captures')} side by side",
         "xsp-post fleet",
         facts,
         statements,

@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE
 from xsp_post.base.text_safety import shown
-from xsp_post.model.schemas.units import format_change, format_ns, format_ratio_interval
+from xsp_post.model.schemas.units import counted, format_change, format_ns, format_ratio_interval
 from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, table_of
 
 _BARS = "▁▂▃▄▅▆▇█"
@@ -47,7 +47,7 @@ def _course(rows: pd.DataFrame) -> list[str]:
     batch = f"batch size {first['batch_size']}" if first["batch_size"] > 0 else ""
     who = [shown(str(one), 60) for one in (first["gpu_name"], batch, first["phase"], first["rank_name"]) if one]
     ends = shown(names[0], 40) + (f" … {shown(names[-1], 40)}" if len(names) > 1 else "")
-    captures = f"{len(names)} captures" if len(names) > 1 else "1 capture"
+    captures = counted(len(names), "capture", "captures")
     latency = table_of(rows)[MODEL, LATENCY].to_numpy(float)
     return [" · ".join([*who, captures, ends]),
             f"{sparkline(latency)}  model latency {format_ns(latency[0])} → {format_ns(latency[-1])}"]  # fmt: skip

@@ -3,7 +3,7 @@
 import pandas as pd
 
 from xsp_post.model.results import Results
-from xsp_post.model.schemas.units import format_count
+from xsp_post.model.schemas.units import counted, format_count
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.history import history_lines
@@ -20,12 +20,14 @@ def render(results: Results) -> str:
     values, changes = results.frame("history_values"), results.frame("history")
     captures = int(values["capture_name"].nunique())
     facts = [
-        ("captures", format_count(captures), f"{format_count(values['workload_index'].nunique())} workloads"),
+        ("captures", format_count(captures), counted(values["workload_index"].nunique(), "workload", "workloads")),
         ("changes", format_count(len(changes[["workload_index", "change_index"]].drop_duplicates())), ""),
     ]
     statements = [("kernel", line) for line in history_lines(values, changes)]
     sections = sections_of("history", results, _FRAMES)
-    return render_page("History", f"{format_count(captures)} captures", "xsp-post history", facts, statements, sections)
+    return render_page(
+        "History", counted(captures, "capture", "captures"), "xsp-post history", facts, statements, sections
+    )
 
 
 def _course(level: str) -> Frame:

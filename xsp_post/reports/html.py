@@ -7,12 +7,11 @@ from typing import Any
 
 from xsp_post.base.output import write_text
 from xsp_post.model.results import Results
-from xsp_post.model.schemas.units import format_ns, format_operations, format_ratio_percent
+from xsp_post.model.schemas.units import counted, format_ns, format_operations, format_ratio_percent
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports import shell
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.document import build
-from xsp_post.reports.facts import counted
 from xsp_post.reports.shell import macro
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible

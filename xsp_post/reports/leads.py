@@ -6,6 +6,7 @@ import pandas as pd
 
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (
+    counted,
     format_bytes,
     format_count,
     format_hz,
@@ -16,7 +17,7 @@ from xsp_post.model.schemas.units import (
 from xsp_post.reports import cases, frames, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.cases import Case
-from xsp_post.reports.facts import counted, has_iterations
+from xsp_post.reports.facts import has_iterations
 from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.live_memory import peak_device
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line

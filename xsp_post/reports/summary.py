@@ -11,11 +11,11 @@ import pandas as pd
 from xsp_post.model.kinds import SELF
 from xsp_post.model.levels import RUN_LEVEL_WORDS
 from xsp_post.model.results import Results, frame_or_empty, part_sentence, part_text
-from xsp_post.model.schemas.units import format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import counted, format_ns, format_ratio_percent
 from xsp_post.reports import cases
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.cases import captures_of
-from xsp_post.reports.facts import Device, Fact, counted, device_of, facts
+from xsp_post.reports.facts import Device, Fact, device_of, facts
 from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data

@@ -145,6 +145,11 @@ def format_count(value: Any) -> str:
     return f"{int(value):,}" if number == int(number) else f"{number:,.1f}"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """``1 launch``, ``2 launches``."""
+    return f"{format_count(count)} {one if count == 1 else many}"
+
+
 _BY_UNIT: dict[str, Callable[[Any], str]] = {
     "ns": format_ns, "B": format_bytes, "flop": format_flop, "flop/s": format_flop_per_s, "B/s": format_bytes_per_s,
     "flop/B": format_flop_per_byte, "inputs/s": format_inputs_per_s, "tokens/s": format_tokens_per_s,
