@@ -338,7 +338,9 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_model = (level == int(Level.MODEL)) & (recorded | is_turn)
     is_layer = (level == int(Level.LAYER)) & ~operators
     held = rollup.add_up(own, parent)
+    inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
     open_layer = (is_layer | _without_layers(draft, is_layer)) & recorded & hides
+    open_layer &= inside_count >= draft.constants.fewest_launches
     if not (is_model | open_layer).any():
         return np.full(count, -1, np.int64)
     in_closed = layering.inherit(np.where(is_layer | open_layer, np.where(open_layer, 0, 1), -1), parent) == 1
@@ -346,7 +348,6 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_open = (is_model | open_layer) & (in_layers < draft.constants.most_ratio * np.maximum(held, 1))
     if not is_open.any():
         return np.full(count, -1, np.int64)
-    inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
     is_open &= inside_count >= draft.constants.fewest_launches
     # the phases of a step rather than the step
     around = rollup.holds(is_open & open_layer, parent)

@@ -131,7 +131,7 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    best, best_ratio = _shortest(launches, rows, constants)
+    best, best_ratio = _shortest(launches, rows, traits.plain, constants)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
     sequences = []
@@ -151,15 +151,16 @@ def _of_process(
 
 
 def _shortest(
-    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, owner: np.ndarray | None = None
+    launches: pd.DataFrame, rows: np.ndarray, plain: np.ndarray, constants: Constants, owner: np.ndarray | None = None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray, Loops]], float]:
     """Of the ways to read the launches the one that describes them shortest: positions in ``rows``, symbols and loops
-    of each sequence, and the length of the description, of one without loops. ``owner``: the range of each row; no loop
-    reaches from one range into the next."""
+    of each sequence, and the length of the description, of one without loops. ``plain``: names of all launches without
+    their numbers, of use where that halves the description; ``owner``: the range of each row; no loop reaches from one
+    range into the next."""
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
     for group in _ways_to_split(launches, rows, constants, has_threads=owner is None):
-        for symbols in symbols_of(launches, rows):
+        for symbols, is_plain in symbols_of(launches, rows, plain):
             made = []
             for number in range(int(group.max()) + 1):
                 part = np.flatnonzero(group == number)
@@ -167,7 +168,8 @@ def _shortest(
                 loops = find_loops(own, constants) if owner is None else _inside(own, owner[part], constants)
                 made.append((part, own, loops))
             ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
-            if not best or ratio < best_ratio - constants.near_ratio:
+            least = constants.most_ratio * best_ratio if is_plain else best_ratio - constants.near_ratio
+            if not best or ratio < least:
                 best, best_ratio = made, ratio
         if best_ratio <= 2 * constants.near_ratio:
             break
@@ -241,14 +243,16 @@ def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
     return company
 
 
-def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
+def symbols_of(launches: pd.DataFrame, rows: np.ndarray, plain: np.ndarray) -> list[tuple[np.ndarray, bool]]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
-    each step of a decoder, a graph may be made anew). Work of a CUDA graph is distinguished from the same launched
+    each step of a decoder, a graph may be made anew); then, said beside them, the name without the number that a
+    compiler gave (each layer may have kernels of its own). Work of a CUDA graph is distinguished from the same launched
     singly."""
-    name = random_words(launches["name_id"].to_numpy()[rows])
+    name, coarse = (random_words(words[rows]) for words in (launches["name_id"].to_numpy(), plain))
     with np.errstate(over="ignore"):
         if "graph_id" in launches:
-            name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
+            in_graph = random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
+            name, coarse = name + in_graph, coarse + in_graph
         fine = name.copy()
         if "graph_id" in launches:
             opaque = launches["graph_id"].to_numpy()[rows].astype(np.int64)
@@ -259,8 +263,8 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
                 fine += random_words(shape + np.int64((number + 1) << 33))
-    both = [pd.factorize(fine)[0].astype(np.int64), pd.factorize(name)[0].astype(np.int64)]
-    return both if both[0].max() != both[1].max() else both[:1]
+    ways = [pd.factorize(words)[0].astype(np.int64) for words in (fine, name, coarse)]
+    return [(way, k == 2) for k, way in enumerate(ways) if not k or way.max() != ways[k - 1].max()]
 
 
 def _breaks(
@@ -308,7 +312,7 @@ def infer_inside(
         # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
         first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
         rows = rows[np.lexsort((started, at, owner[rows], first))]
-        parts, _ = _shortest(launches, rows, constants, owner[rows])
+        parts, _ = _shortest(launches, rows, traits.plain, constants, owner[rows])
         parts.sort(key=lambda one: -len(one[0]))
         leader = owner[:0]
         for place, (part, symbols, loops) in enumerate(parts):

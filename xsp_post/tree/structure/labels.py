@@ -5,6 +5,7 @@ Everything here is a guess from kernel names and says how sure it is.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +26,7 @@ _TYPE_OF_FAMILY = {"gemm": "matrix product"}
 _NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "embedding", "pooling")
 _FRAMEWORK_PATTERN = r"at::native|^triton_|cudnn|tensorflow|\bxla\b|fusion_|aten::|ggml|onnxruntime|tensorrt|flash"
 
+_GIVEN_NUMBER = re.compile(r"(?:_(?:0x[0-9a-f]+|\d+))+$")  # by a compiler, to each kernel that it makes
 
 # A whole network takes more launches than this.
 _MOST_IN_PART = 64
@@ -36,7 +38,8 @@ _MOST_NAMED = 4
 class Traits:
     """What the names of launches say, one value per launch of a sequence.
 
-    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework, is_fill bool.
+    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework, is_fill bool;
+    plain int64 (equal where names differ by the number that a compiler gave).
     """
 
     family: np.ndarray
@@ -45,6 +48,7 @@ class Traits:
     is_exponential: np.ndarray
     is_framework: np.ndarray
     is_fill: np.ndarray  # writes a buffer with one value
+    plain: np.ndarray
 
     @classmethod
     def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
@@ -53,6 +57,8 @@ class Traits:
         texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
         family = np.array([_CODE[f] for f in families(texts, broad=True)], dtype=np.int8)
         narrow = families(texts)
+        plain: dict[str, int] = {}
+        number = [plain.setdefault(_GIVEN_NUMBER.sub("", text), len(plain)) for text in texts]
         return cls(
             family[code],
             (narrow == "optimiser")[code],
@@ -60,6 +66,7 @@ class Traits:
             matches(texts, r"exp_kernel|soft_?max")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],
             ((narrow == "memory") & matches(texts, r"(?i)fill"))[code],
+            np.array(number, np.int64)[code],
         )
 
 
