@@ -23,6 +23,7 @@ from xsp_post.tree.structure.labels import (
     Traits,
     attentions,
     does_layer_work,
+    guess_type,
     has_gradients,
     is_all_gradients,
     is_network,
@@ -105,7 +106,7 @@ class Structure:
 def structure_of(loops: Loops, launches: Launches) -> Structure:
     """The roles of loops."""
     traits, constants = launches.traits, launches.constants
-    loops = _in_equal_parts(loops, traits, constants)
+    loops = _in_parts(loops, launches)
     turn_kind = np.repeat(loops.kind, loops.count)
     nesting = nest(np.zeros(len(turn_kind), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
     parent = nesting.parent.astype(np.int64)
@@ -166,35 +167,48 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
     found.start, found.end = found.start + 1, found.end + 1
 
 
-def _in_equal_parts(loops: Loops, traits: Traits, constants: Constants) -> Loops:
-    """Loops with turns of several attentions cut where a turn is made of parts that do nearly the same: layers whose
-    attentions take turns (local and global ones) are each a turn."""
-    parts = np.ones(int(loops.kind.max(initial=-1)) + 1, np.int64)
-    for kind in range(len(parts)):
+def _in_parts(loops: Loops, launches: Launches) -> Loops:
+    """Loops with turns of several attentions cut where a turn is made of layers: of parts that do nearly the same (local
+    and global attention in turn), or of parts that each attend and then have an MLP, begun as the turn is."""
+    traits, constants = launches.traits, launches.constants
+    cuts = [np.zeros(1, np.int64) for _ in range(int(loops.kind.max(initial=-1)) + 1)]  # in a turn of each kind
+    usual = np.ones(len(cuts), np.int64)
+    for kind in range(len(cuts)):
         mine = np.flatnonzero(loops.kind == kind)
         row = int(loops.first[mine[int(np.argmax(loops.count[mine]))]])
         rows = np.arange(loops.turn_start[row], loops.turn_end[row])
-        count = len(attentions(traits, rows))
-        step = len(rows) // max(count, 1)
+        cores = attentions(traits, rows)
+        count = len(cores)
+        step = usual[kind] = len(rows)
+        step //= max(count, 1)
         inside = (loops.start >= rows[0]) & (loops.end <= rows[-1] + 1) & (loops.kind != kind)
         has_loops = (loops.end - loops.start)[inside].sum() >= constants.most_ratio * len(rows)
-        if count < 2 or step < constants.fewest_parts or has_loops:
+        if count < 2 or step < constants.fewest_parts or has_loops or (traits.family[rows] == EMBEDDING).any():
             continue
         family, slack = traits.family[rows], 1 + round(constants.drift_ratio * step)
         alike = [agreement(family[k * step : (k + 1) * step], family[:step], slack) for k in range(count)]
-        if min(alike) >= constants.alike_ratio * step and not (family == EMBEDDING).any():
-            parts[kind] = count
-    times = np.repeat(parts[loops.kind], loops.count)
+        if min(alike) >= constants.alike_ratio * step:
+            cuts[kind] = len(rows) * np.arange(count) // count
+            continue
+        begins = rows[launches.symbols[rows] == launches.symbols[rows[0]]]
+        at = begins[np.maximum(np.searchsorted(begins, cores) - 1, 0)]
+        parts = np.split(rows, at[1:] - rows[0])
+        if (np.diff(at) > 0).all() and all(
+            guess_type(traits, part, launches.duration[part]) == "transformer block" for part in parts
+        ):
+            cuts[kind] = at - rows[0]
+    times = np.array([len(cut) for cut in cuts] or [1])
     if (times == 1).all():
         return loops
-    # each part begins where a family does that begins the turn, near its share of the turn
-    length = loops.turn_end - loops.turn_start
-    owner = np.repeat(np.arange(len(times)), times)
-    number = np.arange(len(owner)) - np.repeat(np.cumsum(times) - times, times)
-    start = loops.turn_start[owner] + length[owner] * number // times[owner]
-    end = np.where(number + 1 < times[owner], np.r_[start[1:], 0], loops.turn_end[owner])
-    last = np.cumsum(loops.count * parts[loops.kind])
-    return replace(loops, first=last - loops.count * parts[loops.kind], last=last, turn_start=start, turn_end=end)
+    turn_kind, length = np.repeat(loops.kind, loops.count), loops.turn_end - loops.turn_start
+    owner = np.repeat(np.arange(len(turn_kind)), times[turn_kind])
+    number = np.arange(len(owner)) - np.repeat(np.cumsum(times[turn_kind]) - times[turn_kind], times[turn_kind])
+    kind = turn_kind[owner]
+    cut = np.concatenate(cuts)[(np.cumsum(times) - times)[kind] + number]
+    start = loops.turn_start[owner] + length[owner] * cut // usual[kind]
+    end = np.where(number + 1 < times[kind], np.r_[start[1:], 0], loops.turn_end[owner])
+    last = np.cumsum(loops.count * times[loops.kind])
+    return replace(loops, first=last - loops.count * times[loops.kind], last=last, turn_start=start, turn_end=end)
 
 
 def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
@@ -385,7 +399,8 @@ def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants
 def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> Executions:
     """All of the sequence as one execution, where layers are most of it. A model ends otherwise than its layers do:
     turns of a single loop up to the end of the recording are runs of a part, and the executions. A layer reads what the
-    one before it wrote: a turn with a buffer that is filled at length is a run, too (the cache is flushed)."""
+    one before it wrote: a turn with a buffer that is filled at length is a run, too (the cache is flushed), and so are
+    turns between which, and nowhere else, the host copies or waits."""
     loops, n, constants = structure.loops, len(launches), launches.constants
     held = int((loops.end - loops.start)[layers].sum())
     if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
@@ -402,11 +417,20 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
     rows = np.arange(starts[0], ends[0])
     filled = launches.duration[rows][launches.traits.is_fill[rows]].sum()
     is_layer = is_one_layer(launches.traits, rows) and filled < constants.near_ratio * launches.duration[rows].sum()
+    is_layer &= not _are_where_turns_begin(launches.marks, starts)
     if ends[-1] < n or held < constants.holds_ratio * n or len(layers) > 1 or is_layer:
         return whole
     if between_marks(whole, structure, launches) is not whole:  # the host says where larger ones begin
         return whole
     return _classified(starts, ends, np.zeros(len(turns), np.int64), launches)
+
+
+def _are_where_turns_begin(marks: np.ndarray | None, starts: np.ndarray) -> bool:
+    """Whether marks of one kind stand before every turn, the first of the recording aside, and nowhere else."""
+    if marks is None or len(starts) < 2:
+        return False
+    begins = np.isin(np.arange(marks.shape[1]), starts[1:])
+    return bool((marks[:, 1:] == begins[1:]).all(axis=1).any())
 
 
 def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:

@@ -21,6 +21,7 @@ EMBEDDING, NORMALISATION = _CODE["embedding"], _CODE["normalisation"]
 _TELLING = ("gemm", "convolution", "attention", "softmax", "communication")
 _QUIET = ("elementwise", "memory", "other")
 QUIET = tuple(_CODE[name] for name in _QUIET)
+_CORES = (_CODE["attention"], _CODE["state_space"])
 # The words of layer guesses.
 _TYPE_OF_FAMILY = {"gemm": "matrix product"}
 _NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "embedding", "pooling")
@@ -79,10 +80,10 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
 
 
 def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
-    """Those of the rows that are the core of an attention: fused kernels, else softmaxes between matrix products. Of
-    kernels one after another (a core in pieces) the first."""
+    """Those of the rows that are the core of an attention, or of a state-space model in its place: fused kernels, else
+    softmaxes between matrix products. Of kernels one after another (a core in pieces) the first."""
     family = with_softmax(traits, rows)
-    fused = np.flatnonzero(family == _CODE["attention"])
+    fused = np.flatnonzero(np.isin(family, _CORES))
     products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
     if not len(fused) and len(products) >= 2:
         fused = cores[(cores > products[0]) & (cores < products[-1])]
@@ -153,7 +154,7 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_tur
     time = np.bincount(traits.family[rows], weights=np.maximum(duration, 1), minlength=len(FAMILIES))
     shares = time / time.sum()
     is_product = family == _CODE["gemm"]
-    core = np.flatnonzero(family == _CODE["attention"])
+    core = np.flatnonzero(np.isin(family, _CORES))
     fused = len(core) > 0
     if not fused and is_product.sum() >= 2:
         core = np.flatnonzero(family == _CODE["softmax"])
@@ -165,7 +166,9 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_tur
         own = 1 if fused else 2
         if is_turn and is_product.sum() >= (own + 3) * (1 + backward):
             return "transformer block"
-        return "transformer block" if (before >= 2 * own + 4 if backward else after >= own + 2) else "attention"
+        if before >= 2 * own + 4 if backward else after >= own + 2:
+            return "transformer block"
+        return "attention" if family[core[0]] != _CODE["state_space"] else "state space"
     for name in ("convolution", "gemm"):
         if shares[_CODE[name]] >= 0.3:
             return _TYPE_OF_FAMILY.get(name, name)
@@ -177,7 +180,7 @@ def block_word(guess: str, label: str, network: bool) -> str:
     """What a block is called: by what it is, else by what its kernels do."""
     if not network:
         return f"repeated part · {label}" if label else "repeated part"
-    return guess if guess in ("transformer block", "attention") else f"block · {label}" if label else "block"
+    return guess if guess in ("transformer block", "attention", "state space") else f"block · {label}" if label else "block"
 
 
 def parts_of_block(
@@ -193,7 +196,7 @@ def parts_of_block(
     family = with_softmax(traits, rows)
     products = np.flatnonzero(family == _CODE["gemm"])
     core = attentions(traits, rows) - rows[0]
-    is_fused = bool((family == _CODE["attention"]).any())
+    is_fused = bool(np.isin(family, _CORES).any())
     after = products[products > core[-1]] if len(core) else products
     skipped = 0 if is_fused else 1
     again = (symbols[1:-1] == symbols[0]) & (symbols[2:] == symbols[1])
@@ -203,7 +206,8 @@ def parts_of_block(
     norm = norm[(norm > after[skipped]) & (norm < after[skipped + 1])]
     cut = int(norm[0]) if len(norm) else int(after[skipped + 1])
     word = "experts" if len(after) - skipped > _MOST_PRODUCTS_OF_MLP else "MLP"
-    return [(0, cut, "attention"), (cut, len(rows), word)]
+    mixer = "state space" if len(core) and family[core[0]] == _CODE["state_space"] else "attention"
+    return [(0, cut, mixer), (cut, len(rows), word)]
 
 
 # ---------------------------------------------------------------- phases of a training step
