@@ -34,6 +34,9 @@ AUTHORS = {
     # batch lacks, several updates in a step, cells tried by hand, tuning that holds most of the time, an engine's own
     # step
     "owners": ((0, 5, 10, 12, 13, 16, 26, 41, 48, 51, 86, 130, 155), 25),
+    # an encoder beside the steps of a decoder, layers of several mixers, kernels of a layer's own number (an engine, a
+    # compiled model), alike ranges with more in them than turns, ranges of small layers
+    "travellers": ((6, 35, 36, 50, 51, 58, 65, 80), 25),
 }  # fmt: skip
 
 

@@ -381,11 +381,25 @@ class _Finder:
         inner = (self._counts | self._roots) & ranges.inside(marked)
         if marked.any():  # calls of the model beside the steps, as in an evaluation
             inner |= self._roots & ~ranges.inside(loose) & ~ranges.around(marked | loose)
+            inner |= self._beside(marked) & ~phase
         found = self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
         # one range called like a phase, among others: a word
         if found is None or marked.any() or len(found.spans) >= 2:
             return found
         return found if found.coverage_ratio >= self.constants.most_ratio else None
+
+    def _beside(self, marked: np.ndarray) -> np.ndarray:
+        """Plain ranges that do a layer's work beside marked ones, in nearly every range that holds these (an encoder
+        before the steps of a decoder); bool."""
+        parent, called = self.ranges.parent, self._called
+        homes = np.unique(parent[marked & (parent >= 0)])
+        rows = np.flatnonzero(self.is_plain & self._computes & ~marked & ~self.ranges.around(marked))
+        rows = rows[np.isin(parent[rows], homes)]
+        often = np.bincount(called[rows], minlength=int(called.max(initial=0)) + 1)
+        least = max(self.constants.fewest_turns, self.constants.alike_ratio * len(homes))
+        result = np.zeros(len(parent), bool)
+        result[rows[often[called[rows]] >= least]] = True
+        return result
 
     @cached_property
     def _counts(self) -> np.ndarray:

@@ -224,11 +224,23 @@ def passes_inside(draft: Draft) -> Draft:
         return draft  # turns that begin in one range and end in another: the ranges are parts
     if not _recur(found, home_of_found, draft.length()[rows], draft.constants.most_ratio):
         return draft  # one call of many passes: the range is the execution
+    if _are_surer(draft, found, len(rows)):
+        return draft
     level = draft.column("level").copy()
     level[distinct(home_of_found)] = level[opened] = int(Level.APPLICATION)
     nothing = np.zeros(len(level), bool)
     draft = inserted(draft.with_levels(level), found, rows, home_of_found, nothing)
     return draft.said("; passes inside them are inferred from the launch sequence")
+
+
+def _are_surer(draft: Draft, found: Inference, count: int) -> bool:
+    """Whether ranges that are alike say more than what was found in them: of their launches (``count``) many are in odd
+    turns, or in none."""
+    passes, chosen, constants = found.iterations, draft.levels.chosen, draft.constants
+    regular = passes["launch_count"][passes["iteration_class"] == "regular"].sum()
+    is_alike = chosen is not None and len(chosen.spans) >= constants.fewest_turns
+    is_alike = is_alike and chosen is not None and chosen.likeness_ratio >= constants.holds_ratio
+    return bool(is_alike and regular < constants.holds_ratio * count)
 
 
 def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) -> bool:

@@ -168,8 +168,8 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
 
 
 def _in_parts(loops: Loops, launches: Launches) -> Loops:
-    """Loops with turns of several attentions cut where a turn is made of layers: of parts that do nearly the same (local
-    and global attention in turn), or of parts that each attend and then have an MLP, begun as the turn is."""
+    """Loops with turns of several attentions cut where a turn is made of layers: of parts that do nearly the same
+    (local and global attention in turn), or of parts that each attend and then have an MLP, begun as the turn is."""
     traits, constants = launches.traits, launches.constants
     cuts = [np.zeros(1, np.int64) for _ in range(int(loops.kind.max(initial=-1)) + 1)]  # in a turn of each kind
     usual = np.ones(len(cuts), np.int64)
@@ -203,10 +203,10 @@ def _in_parts(loops: Loops, launches: Launches) -> Loops:
     turn_kind, length = np.repeat(loops.kind, loops.count), loops.turn_end - loops.turn_start
     owner = np.repeat(np.arange(len(turn_kind)), times[turn_kind])
     number = np.arange(len(owner)) - np.repeat(np.cumsum(times[turn_kind]) - times[turn_kind], times[turn_kind])
-    kind = turn_kind[owner]
-    cut = np.concatenate(cuts)[(np.cumsum(times) - times)[kind] + number]
-    start = loops.turn_start[owner] + length[owner] * cut // usual[kind]
-    end = np.where(number + 1 < times[kind], np.r_[start[1:], 0], loops.turn_end[owner])
+    of_turn = turn_kind[owner]
+    cut = np.concatenate(cuts)[(np.cumsum(times) - times)[of_turn] + number]
+    start = loops.turn_start[owner] + length[owner] * cut // usual[of_turn]
+    end = np.where(number + 1 < times[of_turn], np.r_[start[1:], 0], loops.turn_end[owner])
     last = np.cumsum(loops.count * times[loops.kind])
     return replace(loops, first=last - loops.count * times[loops.kind], last=last, turn_start=start, turn_end=end)
 

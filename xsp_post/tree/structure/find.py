@@ -15,6 +15,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 from xsp_post.tree.structure.executions import (
+    LAYER,
     REGULAR,
     Executions,
     Launches,
@@ -131,7 +132,7 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    best, best_ratio = _shortest(launches, rows, traits.plain, constants)
+    best, best_ratio = _shortest(launches, rows, constants)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
     sequences = []
@@ -151,16 +152,15 @@ def _of_process(
 
 
 def _shortest(
-    launches: pd.DataFrame, rows: np.ndarray, plain: np.ndarray, constants: Constants, owner: np.ndarray | None = None
+    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, owner: np.ndarray | None = None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray, Loops]], float]:
     """Of the ways to read the launches the one that describes them shortest: positions in ``rows``, symbols and loops
-    of each sequence, and the length of the description, of one without loops. ``plain``: names of all launches without
-    their numbers, of use where that halves the description; ``owner``: the range of each row; no loop reaches from one
-    range into the next."""
+    of each sequence, and the length of the description, of one without loops. ``owner``: the range of each row; no loop
+    reaches from one range into the next."""
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
     for group in _ways_to_split(launches, rows, constants, has_threads=owner is None):
-        for symbols, is_plain in symbols_of(launches, rows, plain):
+        for symbols in symbols_of(launches, rows):
             made = []
             for number in range(int(group.max()) + 1):
                 part = np.flatnonzero(group == number)
@@ -168,8 +168,7 @@ def _shortest(
                 loops = find_loops(own, constants) if owner is None else _inside(own, owner[part], constants)
                 made.append((part, own, loops))
             ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
-            least = constants.most_ratio * best_ratio if is_plain else best_ratio - constants.near_ratio
-            if not best or ratio < least:
+            if not best or ratio < best_ratio - constants.near_ratio:
                 best, best_ratio = made, ratio
         if best_ratio <= 2 * constants.near_ratio:
             break
@@ -189,7 +188,9 @@ def _inside(symbols: np.ndarray, owner: np.ndarray, constants: Constants) -> Loo
 def _sequence(
     launches: pd.DataFrame, rows: np.ndarray, symbols: np.ndarray, loops: Loops, traits: Traits, pause: np.ndarray,
     constants: Constants, marks: np.ndarray | None = None, executions: Executions | None = None,
+    owner: np.ndarray | None = None,
 ) -> Sequence:  # fmt: skip
+    """What is found in launches that follow one another; ``executions``, ``owner``: the ranges that they lie in."""
     taken = Traits(*(getattr(traits, name)[rows] for name in Traits.__dataclass_fields__))
     start, end, launch_start, launch_end, thread, process = (
         launches[name].to_numpy()[rows]
@@ -199,6 +200,15 @@ def _sequence(
     structure = structure_of(loops, own := Launches(*known))
     if executions is None:
         executions = between_marks(find_executions(structure, own), structure, own)
+    if not any(kind.role == LAYER for kind in structure.kinds):
+        # each layer of a compiled model may have kernels of its own number: layers repeat without these
+        plain = pd.factorize(taken.plain)[0].astype(np.int64)
+        other = find_loops(plain, constants) if owner is None else _inside(plain, owner, constants)
+        if other.size < constants.most_ratio * loops.size:
+            known = (plain, *known[1:])
+            structure = structure_of(other, own := Launches(*known))
+            if not len(executions):
+                executions = between_marks(find_executions(structure, own), structure, own)
     return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
 
 
@@ -243,16 +253,14 @@ def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
     return company
 
 
-def symbols_of(launches: pd.DataFrame, rows: np.ndarray, plain: np.ndarray) -> list[tuple[np.ndarray, bool]]:
+def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
-    each step of a decoder, a graph may be made anew); then, said beside them, the name without the number that a
-    compiler gave (each layer may have kernels of its own). Work of a CUDA graph is distinguished from the same launched
+    each step of a decoder, a graph may be made anew). Work of a CUDA graph is distinguished from the same launched
     singly."""
-    name, coarse = (random_words(words[rows]) for words in (launches["name_id"].to_numpy(), plain))
+    name = random_words(launches["name_id"].to_numpy()[rows])
     with np.errstate(over="ignore"):
         if "graph_id" in launches:
-            in_graph = random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
-            name, coarse = name + in_graph, coarse + in_graph
+            name = name + random_words((launches["graph_id"].to_numpy()[rows] > 0) + np.int64(1 << 40))
         fine = name.copy()
         if "graph_id" in launches:
             opaque = launches["graph_id"].to_numpy()[rows].astype(np.int64)
@@ -263,8 +271,8 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray, plain: np.ndarray) -> l
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
                 fine += random_words(shape + np.int64((number + 1) << 33))
-    ways = [pd.factorize(words)[0].astype(np.int64) for words in (fine, name, coarse)]
-    return [(way, k == 2) for k, way in enumerate(ways) if not k or way.max() != ways[k - 1].max()]
+    both = [pd.factorize(fine)[0].astype(np.int64), pd.factorize(name)[0].astype(np.int64)]
+    return both if both[0].max() != both[1].max() else both[:1]
 
 
 def _breaks(
@@ -312,7 +320,7 @@ def infer_inside(
         # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
         first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
         rows = rows[np.lexsort((started, at, owner[rows], first))]
-        parts, _ = _shortest(launches, rows, traits.plain, constants, owner[rows])
+        parts, _ = _shortest(launches, rows, constants, owner[rows])
         parts.sort(key=lambda one: -len(one[0]))
         leader = owner[:0]
         for place, (part, symbols, loops) in enumerate(parts):
@@ -322,7 +330,7 @@ def infer_inside(
             kinds = pd.unique(series[which])
             executions = _ranges(symbols, edges, pd.factorize(series[which])[0])
             sequence = _sequence(
-                launches, rows[part], symbols, loops, traits, np.zeros(len(part)), constants, None, executions
+                launches, rows[part], symbols, loops, traits, np.zeros(len(part)), constants, None, executions, own
             )
             sequence.phase_of_series = tuple(phases[kind] for kind in kinds.tolist())
             sequence.homes = which

@@ -180,7 +180,13 @@ def block_word(guess: str, label: str, network: bool) -> str:
     """What a block is called: by what it is, else by what its kernels do."""
     if not network:
         return f"repeated part · {label}" if label else "repeated part"
-    return guess if guess in ("transformer block", "attention", "state space") else f"block · {label}" if label else "block"
+    return (
+        guess
+        if guess in ("transformer block", "attention", "state space")
+        else f"block · {label}"
+        if label
+        else "block"
+    )
 
 
 def parts_of_block(
