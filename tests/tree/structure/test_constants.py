@@ -18,14 +18,14 @@ from xsp_post.tree.structure.constants import DEFAULTS
 from xsp_post.tree.structure.fold import find_loops
 
 BELOW = {
-    "fewest_launches": (10, 3107), "fewest_parts": (2, 3107), "alike_ratio": (0.5625, 3107), "near_ratio": (0.0, 21),
+    "fewest_launches": (3, 3146), "fewest_parts": (2, 28), "alike_ratio": (0.45, 3157), "near_ratio": (0.0, 21),
     "most_ratio": (0.25, 3105), "holds_ratio": (0.675, 3115), "large_ratio": (0.01, 7), "convolution_ratio": (0.0, 2),
     "slow_start": (0.2, 6), "fewest_turns": (1, 3101),
 }  # fmt: skip
 ABOVE = {
-    "fewest_launches": (400, 0), "fewest_parts": (16, 3107), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3101),
-    "near_ratio": (0.6, 0), "most_ratio": (0.665, 3102), "holds_ratio": (1.0, 3107), "large_ratio": (0.95, 6),
-    "slow_start": (50.0, 13), "drift_ratio": (0.1, 3107),
+    "fewest_launches": (400, 0), "fewest_parts": (16, 2), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3101),
+    "near_ratio": (0.6, 0), "most_ratio": (0.665, 3102), "holds_ratio": (1.0, 33), "large_ratio": (0.95, 6),
+    "slow_start": (50.0, 13), "drift_ratio": (0.1, 3122),
 }  # fmt: skip
 SIDES = [(name, *side) for sides in (BELOW, ABOVE) for name, side in sides.items()]
 
