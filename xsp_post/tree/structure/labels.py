@@ -86,9 +86,15 @@ def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
     fused = np.flatnonzero(np.isin(family, _CORES))
     products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
     if not len(fused) and len(products) >= 2:
-        fused = cores[(cores > products[0]) & (cores < products[-1])]
-        return rows[fused]
+        cores = _without_loss(traits, rows, cores, products)
+        return rows[cores[(cores > products[0]) & (cores < products[-1])]]
     return rows[fused[np.r_[True, np.diff(fused) > 1]]] if len(fused) else rows[fused]
+
+
+def _without_loss(traits: Traits, rows: np.ndarray, cores: np.ndarray, products: np.ndarray) -> np.ndarray:
+    """Softmaxes without that of a loss: with its gradient it stands between the same two products."""
+    gap, is_back = np.searchsorted(products, cores), traits.is_backward[rows][cores]
+    return cores[~np.isin(gap, np.intersect1d(gap[is_back], gap[~is_back]))]
 
 
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
@@ -158,6 +164,7 @@ def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_tur
     fused = len(core) > 0
     if not fused and is_product.sum() >= 2:
         core = np.flatnonzero(family == _CODE["softmax"])
+        core = _without_loss(traits, rows, core, np.flatnonzero(is_product))
     if len(core):
         after, before = int(is_product[core[-1] :].sum()), int(is_product[: core[0]].sum())
         # after attention itself come the product with the values, where it is not part of a fused kernel, and the
