@@ -469,6 +469,10 @@ class _Finder:
         captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
         part = found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         outer = self.is_plain & (ranges.depth == 0) & ~captures & ~part
+        around = np.flatnonzero(outer)
+        inner = self.is_plain & np.isin(ranges.parent, around) & ~captures & ~part
+        if len(around) == 1 and self._recur(inner):  # a range around everything says nothing
+            outer = inner
         called = self._called
         held = np.bincount(called[outer], weights=self.inside[0][outer], minlength=int(called.max(initial=0)) + 1)
         most = held >= self.constants.holds_ratio * max(self.work.total_ns, 1)
@@ -487,6 +491,13 @@ class _Finder:
         found.recurs = bool(often.min() >= self.constants.fewest_turns and ranges.around(self.open)[found.spans].any())
         found.is_again = bool((np.bincount(called[found.spans[self.held(found.spans)[0] > 0]]) > 1).any())
         return found
+
+    def _recur(self, mask: np.ndarray) -> bool:
+        """Whether ranges of one text, often enough, hold nearly all of the work."""
+        called = self._called[mask]
+        often, held = np.bincount(called), np.bincount(called, weights=self.inside[0][mask])
+        large = held >= self.constants.holds_ratio * max(self.work.total_ns, 1)
+        return bool((often[large] >= self.constants.fewest_turns).any())
 
     def _share(self, spans: np.ndarray) -> bool:
         """Whether most of what ranges launch is of kernels that several of them launch."""
