@@ -132,6 +132,30 @@ def test_a_program_of_two_models_and_a_loss_is_recorded_in_its_steps(tmp_path):
     assert names == {"model:generator", "model:discriminator"}
 
 
+FORKED = """
+    import torch
+    from torch.utils.data import DataLoader, Dataset
+    net, encoder = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+    class Encoded(Dataset):
+        def __len__(self): return 40
+        def __getitem__(self, number):
+            with torch.no_grad(): return encoder(torch.ones(4))
+    for batch in DataLoader(Encoded(), num_workers=1, multiprocessing_context="fork"):
+        net(batch)
+"""
+
+
+def test_models_in_worker_processes_of_a_program_are_not_its_own(tmp_path):
+    (tmp_path / "forked.py").write_text(textwrap.dedent(FORKED))
+    made = xsp("record", "--", tmp_path / "forked.py", cwd=tmp_path)
+    assert made.returncode == 0 and "ended with" not in made.stderr, made.stderr
+    with sqlite3.connect(tmp_path / "xsp-recordings/forked.1.xsp.sqlite") as store:
+        assert store.execute("SELECT COUNT(*) FROM iterations").fetchone() == (5,)
+        assert "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__" in {
+            name for (name,) in store.execute("SELECT name FROM paths")
+        }
+
+
 # The same graph and the same record of it, with less of g++: no vector types, not optimised.
 QUICK = {"TORCHINDUCTOR_VEC_ISA_OK": "0", "AOT_INDUCTOR_DEBUG_COMPILE": "1"}
 COMPILED = """

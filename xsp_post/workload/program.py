@@ -39,7 +39,7 @@ class Watch:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings, self._output = settings, Path(settings["output"])
-        self._thread: int | None = None
+        self._process, self._thread = os.getpid(), -1  # not those of workers, which fork has given this watch, too
         self._depth = 0
         self._begun_ns: list[int] = []  # of each step
         self._starting_ns = 0  # what the profiler took to begin, behind the last step before it
@@ -82,9 +82,9 @@ class Watch:
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
         if torch.compiler.is_compiling():  # a call that is traced, not made: what follows would break its graph
             return
-        if self._thread is None:
+        if self._thread < 0 and os.getpid() == self._process:
             self._thread = threading.get_ident()
-        if threading.get_ident() != self._thread:
+        if not self._is_watched():
             return
         self._depth += 1
         if self._depth == 1 and self._holds_parameters(module) and self._begins_step(module):
@@ -93,7 +93,7 @@ class Watch:
     def _after(self, module: torch.nn.Module, inputs: Any, output: Any) -> None:
         if torch.compiler.is_compiling():
             return
-        if threading.get_ident() != self._thread or not self._depth:
+        if not self._is_watched() or not self._depth:
             return
         self._depth -= 1
         if self._depth:
@@ -105,6 +105,9 @@ class Watch:
             self._models.setdefault(id(module), module)
         if len(self._begun_ns) >= self._settings["warmup_count"]:
             self._add_ranges()
+
+    def _is_watched(self) -> bool:
+        return threading.get_ident() == self._thread and os.getpid() == self._process
 
     def _holds_parameters(self, module: torch.nn.Module) -> bool:
         """Whether it is a model. Weights that are no parameters (of quantised layers) are buffers of its modules."""
