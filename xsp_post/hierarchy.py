@@ -234,18 +234,6 @@ def _work_inside(trace: Trace, owner: np.ndarray, forward: np.ndarray, parent: n
 _WHY_NO_KERNELS = {"launches-without-kernel", "kineto-kernels-not-recorded", "kineto-categories-unknown"}
 
 
-_RAN_FIRST = "all ran before anything launched in the recording: they were launched before it began"
-
-
-def _ran_first(activities: pd.DataFrame, orphan: np.ndarray) -> bool:
-    """Whether all orphans ran before the first operation of their device that has a launch row."""
-    device = activities["process_index"].to_numpy() * np.int64(65536) + activities["device_id"].to_numpy()
-    has_launch = activities["attribution"].to_numpy() != int(Attribution.NO_LAUNCH)
-    first = activities["start_ns"][has_launch].groupby(device[has_launch]).min()
-    first_start_ns = pd.Series(device[orphan]).map(first).to_numpy(float)
-    return bool((activities["end_ns"].to_numpy()[orphan] <= first_start_ns).all())
-
-
 def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Finding]:
     trace, activities = tree.trace, tree.activities
     kinds = activities["kind"].to_numpy()
@@ -257,17 +245,16 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
         found.append(finding("no-kernels"))  # at those levels none were wanted
     if not len(trace.spans):
         found.append(finding("no-ranges"))
-    for code, member in (
-        ("orphan-kernels", Attribution.NO_LAUNCH),
-        ("outside-ranges", Attribution.NONE),
-        ("other-thread", Attribution.THREAD_TIME),
+    for code, members in (
+        ("queued-kernels", tree.queued),
+        ("orphan-kernels", (how == Attribution.NO_LAUNCH) & ~tree.queued),
+        ("outside-ranges", how == Attribution.NONE),
+        ("other-thread", how == Attribution.THREAD_TIME),
     ):
-        chosen = is_kernel & (how == member)
+        chosen = is_kernel & members
         if chosen.any() and (code != "outside-ranges" or len(trace.spans)):
             name = activities["name_id"].to_numpy()[np.flatnonzero(chosen)[0]]
             example = str(trace.strings[name]) if name >= 0 else ""
-            if member == Attribution.NO_LAUNCH and _ran_first(activities, chosen):
-                example = _RAN_FIRST
             found.append(finding(code, count=int(chosen.sum()), example=example))
     graphs = int((kinds == ActivityKind.GRAPH).sum())
     if graphs:

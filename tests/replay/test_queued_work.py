@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 from builders import ExportBuilder
 
+from xsp_post.arrays.joins import queued_before
 from xsp_post.pipeline import analyze
 from xsp_post.reports.verdict import main_limit
+from xsp_post.reports.why import why
 from xsp_post.tables.analyses.advice import advise
 
 NAME = "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize128x128x8_stage3_warpsize2x2x1_ffma_aligna4"
@@ -31,16 +35,53 @@ def recording(path):
     return builder.write(path)
 
 
-def test_kernels_of_a_window_are_those_of_its_busy_time(tmp_path):
+def test_what_was_queued_before_is_of_no_execution(tmp_path):
     results = analyze([recording(tmp_path / "a.sqlite")])
     windows = results.frame("device_windows").set_index("scope")
-    assert windows.loc["execution", "kernel_count"] == QUEUED + 4 * STEPS
+    assert windows.loc["execution", "kernel_count"] == 4 * STEPS
     assert windows.loc["execution", "kernel_ns"] == windows.loc["execution", "kernel_busy_ns"]
-    assert windows["kernel_count"].sum() == QUEUED + 4 * STEPS
-
-
-def test_advice_concerns_the_queued_kernels_too(tmp_path):
-    results = analyze([recording(tmp_path / "a.sqlite")])
+    assert windows.loc["outside", "kernel_ns"] == QUEUED * LENGTH
     limit = main_limit(results)
-    [first] = [one for one in advise(results, limit) if one.code == "tensor-cores"]
-    assert first.bound_ratio > 0.85  # without the queued ones at most 20 of 27 kernels
+    assert limit.replayed_ns == windows.loc["execution", "window_ns"]
+    assert limit.replayed_ns == pytest.approx(4 * STEPS * (LENGTH + 1_500), abs=3_000)
+
+
+def test_places_and_advice_are_of_the_executions_alone(tmp_path):
+    results = analyze([recording(tmp_path / "a.sqlite")])
+    said = why(results)
+    assert sum(one.time_ns for one in said.where) == 4 * STEPS * LENGTH and not any(one.is_rest for one in said.where)
+    assert "launched before the first recorded launch" in said.coverage_note
+    found = {one.code: one.count for one in results.findings}
+    assert found["queued-kernels"] == QUEUED and "orphan-kernels" not in found
+    [first] = [one for one in advise(results, said.limit) if one.code == "tensor-cores"]
+    assert 0.85 < first.bound_ratio < 1
+
+
+def test_a_lost_launch_row_leaves_its_kernel_in_the_execution(tmp_path):
+    builder = ExportBuilder().gpu(name="NVIDIA H200")
+    for step in range(3):
+        at = 1_000_000 * (step + 1)
+        builder.range(f"step {step}", at, at + 900_000)
+        for k in range(10):
+            begin, run = at + 50_000 * k, (at + 50_000 * k + 10_000, at + 50_000 * k + 50_000)
+            is_lost = k == 5
+            builder.kernel(NAME, run=run) if is_lost else builder.kernel(NAME, launch=(begin, begin + 5_000), run=run)
+    results = analyze([builder.write(tmp_path / "lost.sqlite")])
+    windows = results.frame("device_windows").set_index("scope")
+    assert windows.loc["execution", "kernel_count"] == 30 and "outside" not in windows.index
+    assert [one.count for one in results.findings if one.code == "orphan-kernels"] == [3]
+
+
+def test_each_stream_has_a_queue_of_its_own():
+    """A plain loop over the operations of a stream; a stream without any launch is that of its process."""
+    random = np.random.default_rng(7)
+    for _ in range(50):
+        count = int(random.integers(1, 40))
+        process, stream = random.integers(0, 2, count), random.integers(0, 3, count)
+        start, launched = random.permutation(count) * 10, random.random(count) < 0.4
+        expected = []
+        for k in range(count):
+            mine = launched & (process == process[k])
+            first = start[mine & (stream == stream[k])] if (mine & (stream == stream[k])).any() else start[mine]
+            expected.append(not launched[k] and len(first) > 0 and start[k] < first.min())
+        assert queued_before(process, [stream], start, launched).tolist() == expected

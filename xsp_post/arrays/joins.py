@@ -1,6 +1,9 @@
-"""Rows that one number of one process joins: calls and what they started, by correlation id."""
+"""Rows that one number of one process joins: calls and what they started, by correlation id; what no call started."""
 
 import numpy as np
+import pandas as pd
+
+_NEVER = np.iinfo(np.int64).max
 
 
 def join_ids(
@@ -42,3 +45,20 @@ def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarr
     position = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     found = order[position]
     return np.where(keys[found] == wanted, values[found], -1)
+
+
+def queued_before(
+    process: np.ndarray, streams: list[np.ndarray], start_ns: np.ndarray, launched: np.ndarray
+) -> np.ndarray:
+    """Which operations were in a queue when the first launch was recorded: those without a launch that ran before the
+    first of their stream with one, in a stream without any before the first of their process. bool, shape of
+    ``start_ns``.
+
+    ``streams``: columns that tell the streams of a process apart.
+    """
+    if launched.all() or not launched.any():
+        return np.zeros(len(start_ns), bool)
+    at = pd.Series(np.where(launched, start_ns, _NEVER))
+    of_stream, of_process = (at.groupby(one).transform("min").to_numpy() for one in ([process, *streams], process))
+    first = np.where(of_stream < _NEVER, of_stream, of_process)
+    return ~launched & (start_ns < first) & (first < _NEVER)

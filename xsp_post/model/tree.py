@@ -3,11 +3,13 @@ each activity in the tree exactly once; `model.checks.check_tree` proves that no
 
 from dataclasses import dataclass, field
 from enum import IntEnum
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import queued_before
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
@@ -111,6 +113,31 @@ class Tree:
         """What its executions are called: in a part as in the whole. int64, shape (executions,)."""
         numbered = "iteration_index" in self.iterations
         return self.iterations["iteration_index"].to_numpy() if numbered else np.arange(len(self.iterations))
+
+    @cached_property
+    def queued(self) -> np.ndarray:
+        """Which activities were in a queue when the first launch was recorded (`queued_before`); bool."""
+        columns = ("process_index", "gpu_index", "stream_id", "start_ns", "attribution")
+        process, *stream, start, attribution = (self.activities[name].to_numpy() for name in columns)
+        return queued_before(process, stream, start, attribution != int(Attribution.NO_LAUNCH))
+
+    @cached_property
+    def execution_intervals(self) -> tuple[np.ndarray, np.ndarray]:
+        """Start and end of every model execution: its host range, extended to the last of its device work, without the
+        time in which its process's devices did what is `queued`."""
+        frame, activities = self.iterations, self.activities
+        start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy().copy()
+        index, since, until = (activities[column].to_numpy() for column in ("iteration_index", "start_ns", "end_ns"))
+        mine = index >= 0
+        rows = slice(None) if mine.all() else mine
+        np.maximum.at(end, index[rows], until[rows])
+        if self.queued.any() and len(frame):
+            first, process = end.copy(), activities["process_index"].to_numpy()[self.queued]
+            np.minimum.at(first, index[rows], since[rows])
+            free = pd.Series(until[self.queued]).groupby(process).max()
+            free = free.reindex(frame["process_index"], fill_value=start.min())
+            start = np.maximum(start, np.minimum(free.to_numpy(), first))
+        return start, end
 
     @property
     def kernels(self) -> pd.DataFrame:

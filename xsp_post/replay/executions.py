@@ -92,7 +92,7 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     rows = [order[a:b] for a, b in zip(low.tolist(), high.tolist())]
     start, end = chosen["start_ns"].to_numpy(), chosen["end_ns"].to_numpy()
     process = [int(operations.process[mine[0]]) if len(mine) else 0 for mine in rows]
-    orphans = np.flatnonzero((operations.call < 0) & (operations.iteration < 0))
+    orphans = np.flatnonzero((operations.call < 0) & (operations.iteration < 0) & ~operations.queued)
     for number, own in enumerate(rows if len(orphans) else ()):  # what ran meanwhile, launched by nobody knows whom
         at = operations.start_ns[orphans]
         until = max(int(end[number]), int(operations.end_ns[own].max(initial=0)))
@@ -125,8 +125,8 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
 
 
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
-    """The same executions (`measure`), the first one from the first device work that its process recorded, the last one
-    to the last: what `xsp-post why` speaks of."""
+    """The same executions (`measure`), the first one from the first device work that its process recorded, each from
+    the end of what was queued before that, the last one to the last: what `xsp-post why` speaks of."""
     operations = graph.recording.operations
     begin, end = measured["begin_ns"].to_numpy().copy(), measured["end_ns"].to_numpy().copy()
     rows, counts = executions.work
@@ -135,6 +135,10 @@ def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: 
     latest = executions.of_work(np.maximum, clock.end_ns)
     for process in np.unique(executions.process).tolist():
         mine = np.flatnonzero((operations.process == process) | (executions.index[0] < 0))  # the recording is of all
+        queued = mine[operations.queued[mine]]
+        if len(queued):
+            which = executions.process == process
+            begin[which] = np.maximum(begin[which], np.minimum(clock.end_ns[queued].max(), earliest[which]))
         if len(mine):
             first, last = mine[operations.start_ns[mine].argmin()], mine[operations.end_ns[mine].argmax()]
             which = of[(rows == first) & (executions.process[of] == process)]

@@ -295,21 +295,23 @@ def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: b
     ``of_device``: not what the host did before the first device work of the recording and after the last one.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
-    process had launched before.
+    process had launched before, and of what was queued before its own first work.
     """
     operations, measured = graph.recording.operations, measure(executions, clock)
     if of_device:
         measured = without_edges(executions, graph, clock, measured)
     begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
-    taken = []
+    earliest, taken = executions.of_work(np.minimum, clock.start_ns), []
     for process in distinct(executions.process):
         mine = np.flatnonzero(executions.process == process)
         if executions.is_apart:
             taken.append((end - begin)[mine].sum())
             continue
         first = executions.first_call[mine[0]]
-        older = (operations.process == process) & (operations.place < first) & (operations.call >= 0)
-        free = clock.end_ns[older].max() if older.any() else begin[mine[0]]
+        own = operations.process == process
+        older = own & (operations.place < first) & (operations.call >= 0)
+        queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
+        free = max(clock.end_ns[older].max(initial=0), queued_ns)
         taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
     return float(np.mean(taken))
 

@@ -26,7 +26,7 @@ class Gaps:
     previous: np.ndarray  # row of tree.activities, −1 before the first
     next: np.ndarray  # row of tree.activities, −1 after the last
     devices: pd.DataFrame  # device_id (gpu_index), start_ns, end_ns, busy_ns of each device
-    runs: tuple[np.ndarray, np.ndarray]  # `execution_intervals`
+    runs: tuple[np.ndarray, np.ndarray]  # `Tree.execution_intervals`
 
 
 def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
@@ -35,18 +35,6 @@ def device_codes(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     if len(gpu) and (gpu == gpu[0]).all():
         return np.broadcast_to(np.int64(0), gpu.shape), gpu[:1].astype(np.int64)
     return pd.factorize(gpu.astype(np.int64), sort=True)
-
-
-def execution_intervals(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
-    """Start and end of every model execution: its host range, extended to the last of its device work."""
-    frame = tree.iterations
-    start, end = frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy().copy()
-    index, until = (tree.activities[column].to_numpy() for column in ("iteration_index", "end_ns"))
-    mine = index >= 0
-    if not mine.all():
-        index, until = index[mine], until[mine]
-    np.maximum.at(end, index, until)
-    return start, end
 
 
 def waiting_kernels(tree: Tree) -> np.ndarray:
@@ -82,7 +70,7 @@ def find_gaps(tree: Tree) -> Gaps:
     codes, numbers = device_codes(tree)
     starts, ends = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
     process = activities["process_index"].to_numpy()
-    run_start, run_end = executions = execution_intervals(tree)
+    run_start, run_end = executions = tree.execution_intervals
     run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
     parts, devices, waits = [], [], waiting_kernels(tree)
     for code, number in enumerate(numbers.tolist()):

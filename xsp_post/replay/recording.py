@@ -8,6 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.arrays.intervals import covered_before
+from xsp_post.arrays.joins import queued_before
 from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty, of_captures
@@ -76,6 +77,11 @@ class Operations:
         """The family of each name, as an index into `FAMILIES`; of copies and graphs −1."""
         of_name = np.append(family_index(self.name.categories.astype(str).tolist()), np.int8(-1))[self.name.codes]
         return np.where(self.kind == ActivityKind.KERNEL, of_name, -1)
+
+    @cached_property
+    def queued(self) -> np.ndarray:
+        """Which were in a queue when the first launch was recorded: they are of no execution. bool."""
+        return queued_before(self.process, [self.stream], self.start_ns, self.call >= 0)
 
     def are(self, family: str) -> np.ndarray:
         """Which are kernels of this family; bool."""

@@ -19,7 +19,7 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
 from xsp_post.names.number_types import without_tensor_cores
-from xsp_post.replay.gaps import at_work, device_codes, different, execution_intervals, rows_of, waiting_kernels
+from xsp_post.replay.gaps import at_work, device_codes, different, rows_of, waiting_kernels
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT, BETWEEN = (
@@ -50,23 +50,30 @@ def _with_between(tree: Tree, scope: np.ndarray, start_ns: np.ndarray | pd.Serie
     if tree.trace.provenance.run_process:
         return scope
     measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
-    begins = tree.iterations["start_ns"].to_numpy()[measured] if measured.any() else np.zeros(1, np.int64)
+    begins = tree.execution_intervals[0][measured] if measured.any() else np.zeros(1, np.int64)
     is_between = (scope == SCOPES.index(OUTSIDE)) & (start_ns >= begins.min()) & (start_ns < begins.max())
     return np.where(is_between, SCOPES.index(BETWEEN), scope)
 
 
-def _running_inside(tree: Tree, runs: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Activities of no execution, whose launch was not recorded, that begin while the device works for a measured one:
-    the profiler began while work was queued. Their time is busy time of that window."""
+def _scope_of_activities(tree: Tree) -> np.ndarray:
+    """Scope number of every activity. One of no execution, whose launch was not recorded, that begins while the device
+    works for a measured one, is that execution's."""
     activities, iterations = tree.activities, tree.iterations
-    alone = np.flatnonzero(
-        activities["iteration_index"].lt(0) & activities["attribution"].eq(int(Attribution.NO_LAUNCH))
-    )
+    begins, process = activities["start_ns"].to_numpy(), activities["process_index"].to_numpy()
+    scope = scope_of_iterations(tree).astype(np.int8)[activities["iteration_index"].to_numpy()]
+    scope = _with_between(tree, scope, begins)
+    lost = activities["iteration_index"].lt(0) & activities["attribution"].eq(int(Attribution.NO_LAUNCH))
+    alone = np.flatnonzero(lost & ~tree.queued)
     measured = scope_of_iterations(tree)[:-1] == SCOPES.index(EXECUTION)
-    process = activities["process_index"].to_numpy()[alone]
-    at = activities["start_ns"].to_numpy()[alone]
-    around = nest(iterations["process_index"].to_numpy()[measured], runs[0][measured], runs[1][measured])
-    return alone[around.innermost(process, at, at) >= 0]
+    start, end = tree.execution_intervals
+    around = nest(iterations["process_index"].to_numpy()[measured], start[measured], end[measured])
+    scope[alone[around.innermost(process[alone], begins[alone], begins[alone]) >= 0]] = SCOPES.index(EXECUTION)
+    return scope
+
+
+def is_measured(tree: Tree) -> np.ndarray:
+    """Which activities are of measured executions, or run between two of them; bool."""
+    return np.isin(_scope_of_activities(tree), (SCOPES.index(EXECUTION), SCOPES.index(BETWEEN)))
 
 
 def scope_of_pieces(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
@@ -86,12 +93,10 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     ``causes``: the table idle_causes, which sums the idle time of each.
     """
     codes, _ = device_codes(tree)
-    of_activity = scope_of_iterations(tree).astype(np.int8)[tree.activities["iteration_index"].to_numpy()]
-    of_activity = _with_between(tree, of_activity, tree.activities["start_ns"].to_numpy())
+    of_activity = _scope_of_activities(tree)
     activity_names = _names_of(tree)
     family = activity_names.family[activity_names.code]
-    runs = execution_intervals(tree)
-    of_activity[_running_inside(tree, runs)] = SCOPES.index(EXECUTION)
+    runs = tree.execution_intervals
     facts, waits = _gpu_facts(tree), waiting_kernels(tree)
     device_of_cause, scope_of_cause = causes["device_id"].to_numpy(), causes["scope"].cat.codes.to_numpy()
     idle_of_cause = causes["idle_ns"].to_numpy()

@@ -55,17 +55,19 @@ def coverage_note(results: Results, limit: Limit) -> str:
     outside of them, how much device time has no launch, and that the profiler made them far longer; "" where none is
     so."""
     found = results.found()
-    mine = found["code"].astype(str).eq("executions-cover-little") & found["capture_id"].isin(limit.captures)
-    if limit.scope == "execution" and mine.any():
-        said = [_left_out(results, limit)]
-    else:
-        said = [_outside(results, limit)]
+    mine = found.loc[found["capture_id"].isin(limit.captures), "code"].astype(str)
     balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
     launch = balance[balance["question"].astype(str).eq("launch") & balance["capture_id"].isin(limit.captures)]
     times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
-    ratio = times.get("no_launch", 0) / max(times.get("total", 0), 1)
+    lost_ns = int(times.get("no_launch", 0))
+    is_queued = limit.scope == "execution" and not mine.eq("orphan-kernels").any()
+    if limit.scope == "execution" and mine.eq("executions-cover-little").any():
+        said = [_left_out(results, limit)]
+    else:
+        said = [_outside(results, limit, lost_ns * is_queued)]
+    ratio = lost_ns / max(times.get("total", 0), 1)
     if ratio >= _NO_LAUNCH_RATIO:
-        said.append(sentence("note.no-launch", share=format_ratio_percent(ratio)))
+        said.append(sentence("note.queued" if is_queued else "note.no-launch", share=format_ratio_percent(ratio)))
     rows = limits.answers(results, limit)
     part = rows["coverage_ratio"].mean()
     is_alone = shared_captures(results).isdisjoint(limit.captures)
@@ -112,12 +114,13 @@ def _left_out(results: Results, limit: Limit) -> str:
     return " ".join([sentence("note.left-out-work", share=share), *said])
 
 
-def _outside(results: Results, limit: Limit) -> str:
-    """How much of the time in which the devices were busy lies outside every execution, where that is much."""
+def _outside(results: Results, limit: Limit, queued_ns: int) -> str:
+    """How much of the time in which the devices were busy lies outside every execution, where that is much without what
+    was queued before."""
     windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "busy_ns", "copy_busy_ns"])
     mine = windows[windows["capture_id"].isin(limit.captures)]
     outside = mine[mine["scope"].astype(str).eq("outside")]
-    busy, copies = int(outside["busy_ns"].sum()), int(outside["copy_busy_ns"].sum())
+    busy, copies = max(int(outside["busy_ns"].sum()) - queued_ns, 0), int(outside["copy_busy_ns"].sum())
     ratio = busy / max(int(mine["busy_ns"].sum()), 1)
     if limit.scope != "execution" or ratio < _OUTSIDE_RATIO:
         return ""

@@ -113,9 +113,9 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if not amounts.time_ns.sum():
         return []
     tree = _Tree(paths, amounts, resource)
-    heaviest = tree.heaviest(most, limit.scope == "execution" and resource in _WORK)  # waits are of the scope already
+    heaviest = tree.heaviest(most)
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
-    # what is counted over all executions, as the part of those that the verdict is of; of one device
+    # what runs at once counts once; of one device
     unit = min(scope_ns / max(tree.total, 1), 1.0) / max(limit.device_count, 1)
     return [
         replace(place, what_ns=round(place.what_ns * unit), time_ns=round(place.time_ns * unit), ratio=ratio,
@@ -143,7 +143,10 @@ def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) ->
         work = work[is_of_family(work["name"], "communication") == (resource == "communication")]
     names = alike_kernels(work["name"]) if resource != "copies" else _copied(work)
     busy = {"kernels": "kernel_busy_ns", "communication": "communication_ns", "copies": "copy_busy_ns"}[resource]
-    found = _Amounts(_rows_of(paths, work), names.to_numpy(object), work["device_ns"].to_numpy(np.int64))
+    time = work["device_ns"]
+    if limit.scope == "execution":  # a store may be older than the column
+        time = work["measured_ns"].fillna(time)
+    found = _Amounts(_rows_of(paths, work), names.to_numpy(object), time.to_numpy(np.int64))
     return found, float(limit.window.get(busy, 0))
 
 
@@ -185,17 +188,10 @@ class _Tree:
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
         self.calls = paths["call_count"].to_numpy(np.int64)
 
-    def heaviest(self, most: int, of_executions: bool) -> list[Place]:
+    def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
-        ranges holds half of its time, and all around executions, give way to what is inside them.
-
-        ``of_executions``: what lies outside every execution is left out, where executions have any of the time."""
-        roots = np.flatnonzero(self.parent < 0)
-        models = np.flatnonzero((self.level == "MODEL") & (self.time > 0))
-        if of_executions and len(models):
-            roots = models[~self.forest.inside(self.level == "MODEL")[models]]
-            self.total = float(self.time[roots].sum())
-        candidates = [(roots, False)]
+        ranges holds half of its time, and all around executions, give way to what is inside them."""
+        candidates = [(np.flatnonzero(self.parent < 0), False)]
         found: list[Place] = []
         while candidates:
             rows, is_own = max(candidates, key=lambda one: self._time(*one))

@@ -47,6 +47,7 @@ class Found:
     ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
     is_bound: bool = True  # false: the ideal of its replay is none either
+    has_estimate: bool = True  # false: the change saves what a replay of it does not know
     is_sure: bool = True  # false: what is seen does not say what it is (the text ``unsure`` of the remedy)
 
 
@@ -218,8 +219,10 @@ class Situation:
         wanted = pd.MultiIndex.from_frame(chosen[["capture_id", "iteration_index"]])
         chosen = chosen[chosen["capture_id"].isin(self.limit.captures)]
         inside = pd.MultiIndex.from_arrays([rows["capture_id"], index]).isin(wanted)
-        last = max(chosen["start_ns"].max(), rows.loc[inside, "start_ns"].max())  # the device may be behind the host
-        between = rows["start_ns"].between(chosen["start_ns"].min(), last).to_numpy(bool)
+        # the device may be behind the host, and does first what was queued before
+        own = rows.loc[inside, "start_ns"]
+        first, last = max(chosen["start_ns"].min(), own.min()), max(chosen["start_ns"].max(), own.max())
+        between = rows["start_ns"].between(first, last).to_numpy(bool)
         return mine & np.where(index >= 0, inside, between & (self.limit.scope == "execution"))
 
     @cached_property

@@ -11,6 +11,7 @@ from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
 from xsp_post.model.tree import Attribution, LayerAttribution, Tree
+from xsp_post.replay.windows import is_measured
 from xsp_post.tables.core.columns import Launches, Threads, named
 from xsp_post.tree.pieces import spans
 
@@ -51,6 +52,7 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
             "source_line": categorical(lines[of_line % max(len(lines), 1)], tree.strings),
             "operation_count": np.bincount(code, minlength=count).astype(np.int64),
             "device_ns": sums_per_node(code, duration, count),
+            "measured_ns": sums_per_node(code, duration * is_measured(tree), count),
             "bytes": sums_per_node(code, activities["bytes"].to_numpy(), count),
         }
     )
