@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from xsp_post.base.errors import UsageError
-from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, PIPES, RATES, Gpu
+from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, LINKS, PIPES, RATES, Gpu
 
+_OTHERS = re.compile(r"\bamd\b|instinct|radeon|intel", re.IGNORECASE)  # their capabilities mean something else
+_BESIDE_CPU = re.compile(r"\bG[HB]\d+|orin|thor|xavier", re.IGNORECASE)  # no PCIe lies between them and their memory
 FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES = "file", "table", "attributes"
 
 
@@ -73,8 +75,13 @@ def relative_rates(device: Mapping[str, Any]) -> dict[str, float]:
     if peaks is not None and peaks.flop_per_s:
         return peaks.flop_per_s
     name, capability = str(device.get("gpu_name") or ""), str(device.get("compute_capability") or "")
-    is_other = re.search(r"\bamd\b|instinct|radeon|intel", name, re.IGNORECASE)  # their numbers mean something else
-    return {} if is_other else dict(_without_guesses(RATES.get(capability, {}), name, capability))
+    return {} if _OTHERS.search(name) else dict(_without_guesses(RATES.get(capability, {}), name, capability))
+
+
+def pinned_bytes_per_s(device: Mapping[str, Any]) -> float:
+    """What large copies from and to pinned memory reach on a device (a row of ``devices``); 0.0 unknown."""
+    name, capability = str(device.get("gpu_name") or ""), str(device.get("compute_capability") or "")
+    return 0.0 if _OTHERS.search(name) or _BESIDE_CPU.search(name) else LINKS.get(capability, {}).get("pinned", 0) * 1e6
 
 
 def peaks_of_ncu_attributes(

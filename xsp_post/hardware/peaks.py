@@ -100,4 +100,5 @@ def _gpu(block: Block) -> Gpu:
 
 RATES = TextTable(lambda: _rates_of("compute"))
 GEFORCE_RATES = TextTable(lambda: _rates_of("geforce"))
+LINKS = TextTable(lambda: _rates_of("link"))  # MB/s
 GPUS = TextTable(_gpus)  # by name

@@ -159,7 +159,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     most = min(math.ceil(gain * whole), limit.known_ns)
     # what one device loses, all may lose that wait for it
     bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
-    known = ideal_gain(results, identity, limit.captures[0], [change]) if change and texts != [change] else None
+    asks = change and texts != [change] and one.has_estimate
+    known = ideal_gain(results, identity, limit.captures[0], [change], likely) if asks else None
     if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
         sure = [text for text in texts if text not in (QUICK_HOST, MAKERS, *SHORTER)]
         known = ideal_gain(results, identity, limit.captures[0], sure)

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before, union_length
+from xsp_post.hardware.gpus import pinned_bytes_per_s
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
@@ -297,7 +298,7 @@ def _copies(situation: Situation) -> list[Found]:
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
     alone = min(situation.window("copy_busy_ns"), int(time.sum()))
-    inside, ideal = copies["direction"].eq("device to device"), ""
+    inside, ideal, likely = copies["direction"].eq("device to device"), "", None
     values = copies["is_small"] & copies["direction"].eq("device to host")  # that one side needs at once
     pieces = copies[~inside & ~values & (time < SHORT_KERNEL_NS)]
     count = int(pieces["direction"].value_counts().max()) if len(pieces) else 0
@@ -318,7 +319,7 @@ def _copies(situation: Situation) -> list[Found]:
         how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
-        ideal = "copy=overlap; copies"  # copies from pinned memory are faster: how fast is not known
+        ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
     is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"]).sum().to_numpy().max(initial=0))
@@ -326,7 +327,19 @@ def _copies(situation: Situation) -> list[Found]:
         less = f"{said} All else takes {format_ns(rest)}: no more of the copies can be hidden."
         found += situation.found("copy-less", alone, less)
     spent = alone + waited if ideal else min(alone + waited, rest)
-    return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal)
+    return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal,
+                                   likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
+
+
+def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
+    """The part of its time that each copy between host and device takes from pinned memory, by its start: at the rate
+    of the fastest such copy of the others' size, else at that of the device's link; None where neither is known."""
+    is_pinned, size = copies["memory_kind"].eq("pinned"), copies["bytes"]
+    rates = size / copies["duration_ns"].clip(lower=1)  # GB/s
+    known = rates[is_pinned & (size >= size[~is_pinned].median())]
+    link = pinned_bytes_per_s(situation.device) / 1e9
+    fastest = known.max() if len(known) else max(link, rates.max()) if link else 0.0
+    return _by_start(copies, (rates / fastest).clip(upper=1.0).mask(is_pinned, 1.0).to_numpy()) if fastest else None
 
 
 _OF_TRAINING = r"(?i)backward|_bwd|wgrad|dgrad|multi_tensor|adam"
