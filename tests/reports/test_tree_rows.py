@@ -153,3 +153,16 @@ def test_the_column_of_what_limits_gives_way_last(wanted):
     shown, left = tree_table(rows, 75, wanted=wanted)
     assert words[wanted] in [str(one.header) for one in shown.columns] and left
     assert words[wanted] in tree_table(rows, 75)[1]
+
+
+@pytest.mark.parametrize(("heaviest", "is_shown"), [(60, True), (40, False)])
+def test_what_holds_most_of_the_device_time_has_a_line_where_the_device_mostly_waits(heaviest, is_shown):
+    """Eight ranges that keep the device waiting, the longest first; of the device time one range holds most."""
+    names = [("all", -1, "MODEL", 100), ("broadcast", 0, "OPERATION", heaviest)]
+    names += [(f"wait {'abcdefgh'[k]}", 0, "OPERATION", (100 - heaviest) // 8) for k in range(8)]
+    results = of_rows(names)
+    paths = results.frame("paths")
+    waits = np.array([4_000, 10, *range(900, 100, -100)])
+    paths = paths.assign(idle_ns=waits, duration_ns=[5_000] * 10, idle_cause="host_code")
+    shown = tree_rows.tree_rows(Analysis({**results.frames, "paths": paths}), lines=5)["name"].tolist()
+    assert ("broadcast" in shown) is is_shown and shown[1] == "wait a" and len(shown) <= 5

@@ -226,12 +226,19 @@ class _Rows:
             if idle.any() and len(ranges) > 1:
                 lines.insert(0, self._host_only(ranges[idle]))
                 ranges = ranges[~idle]
-        if is_own:
-            ranges = ranges[np.lexsort((-self.columns["cost_ns"][ranges], ~self.columns["holds_model"][ranges]))]
+        # where devices mostly wait, what holds most of the device time is no less worth a line than what costs most
+        holds_most = 2 * self.columns["device_ns"][ranges] > row["device_ns"]
+        cost = self.columns["cost_ns"][ranges]
+        cost = np.where(holds_most, cost.max(initial=0), cost)
+        if is_own or (holds_most.any() and not self.columns["is_rank"][ranges].any()):
+            ranges, cost = (one[np.lexsort((-cost, ~self.columns["holds_model"][ranges]))] for one in (ranges, cost))
         # the rows of frames become records only where they can be printed
         most = self.top + 1  # one row takes as many lines as its sum
         listed = [
-            *(("range", line) for line in _records(self.columns, ranges[:most])),
+            *(
+                ("range", {**line, "cost_ns": own_cost})
+                for line, own_cost in zip(_records(self.columns, ranges[:most]), cost)
+            ),
             *(("line", line) for line in lines[:1] if not line["is_work"]),
             *(("work", line) for line in _work_records(self.work, own[: max(most, _TOLD_APART)])[:most]),
             *(("line", line) for line in lines if line["is_work"]),
