@@ -8,6 +8,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from xsp_post.commands.record import step_times
 from xsp_post.workload.program import SUMMARY
 from xsp_post.workload.recording import _step_times
 
@@ -29,3 +30,14 @@ def test_the_start_of_the_profiler_is_no_part_of_a_step(starting_ms, expected, t
 def test_too_few_steps_say_nothing(begun, tmp_path):
     (tmp_path / SUMMARY).write_text(json.dumps({"begun_ns": begun, "warmup_count": 1, "starting_ns": 3}))
     assert _step_times(tmp_path) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("before_s", "within_s", "warned"),
+    [(0.01, 0.0199, ""), (0.01, 0.0051, ""), (0.01, 0.031, "3.1 times as long"), (0.01, 0.0049, "0.49 times")],
+)
+def test_recorded_steps_that_are_unlike_those_before_are_warned_of(before_s, within_s, warned):
+    said = step_times(before_s, within_s)
+    assert said.startswith("A step took 10.0 ms before the recording")
+    assert ("Warning" in said) is bool(warned) and warned in said
+    assert ("the profiler" in said.partition("Warning")[2]) is (bool(warned) and within_s > before_s)

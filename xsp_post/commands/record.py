@@ -51,11 +51,23 @@ def record(
     if made.exit_code:
         shared.say(f"The program ended with {made.exit_code} behind the recording.")
     if made.step_before_s and made.step_within_s:
-        shared.say(
-            f"A step took {format_ns(made.step_before_s * 1e9)} before the recording (median) "
-            f"and {format_ns(made.step_within_s * 1e9)} while it was recorded."
-        )
+        shared.say(step_times(made.step_before_s, made.step_within_s))
     _show(store, output / last if last else None, as_json)
+
+
+def step_times(before_s: float, within_s: float) -> str:
+    """How long a step took before the recording and within it, and a warning where these are not alike."""
+    from xsp_post.reports.verdict import PROFILED_RATIO
+
+    said = (
+        f"A step took {format_ns(before_s * 1e9)} before the recording (median) and {format_ns(within_s * 1e9)} while "
+    )
+    said += "it was recorded."
+    ratio = within_s / before_s
+    if 1 / PROFILED_RATIO < ratio < PROFILED_RATIO:
+        return said
+    why = "Other steps were recorded (--warmup, --steps)" + ", or the profiler slows them down" * (ratio > 1)
+    return f"{said} Warning: {ratio:.2g} times as long. {why}: what limits them may not limit the others."
 
 
 def _write_store(capture: Path, store: Path) -> None:

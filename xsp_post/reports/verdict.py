@@ -38,7 +38,7 @@ _NO_LAUNCH_RATIO = 0.05
 _ELAPSED_RATIO = 0.5
 _MOST_WORDS = 25  # of a sentence
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
-_PROFILED_RATIO = 2.0
+PROFILED_RATIO = 2.0
 
 
 def verdict(results: Results, limit: Limit) -> dict[str, Any]:
@@ -152,7 +152,7 @@ def _measured_without(results: Results, limit: Limit) -> str:
     levels = levels[levels["batch_size"].eq(case["batch_size"]) & levels["phase"].astype(str).eq(str(case["phase"]))]
     profiled = levels.loc[levels["level"].astype(str).eq(RUN_KERNEL), "latency_ns"]
     alone = levels.loc[levels["level"].astype(str).eq(RUN_MODEL), "latency_ns"]
-    if profiled.empty or alone.empty or not profiled.iloc[0] >= _PROFILED_RATIO * alone.iloc[0]:
+    if profiled.empty or alone.empty or not profiled.iloc[0] >= PROFILED_RATIO * alone.iloc[0]:
         return ""
     return sentence("note.profiled", profiled=format_ns(profiled.iloc[0]), alone=format_ns(alone.iloc[0]))
 
@@ -384,10 +384,13 @@ def shares(limit: Limit) -> list[dict[str, Any]]:
 
 
 def first_shares(rows: list[dict[str, Any]], parts: int = 2) -> list[dict[str, Any]]:
-    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and all together."""
+    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and all together where
+    that is no half, or far more than each alone: what halves everything halves the time."""
     whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:3]
     inside = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
-    return [*whole[:1], *inside[:parts], *whole[1:], *rows[-1:]]
+    alone = sum(one["gain_ratio"] for one in rows[:-1] if not one["part"])
+    tells = [one for one in rows[-1:] if one["high_gain_ratio"] < 0.5 or 2 * alone < one["gain_ratio"]]
+    return [*whole[:1], *inside[:parts], *whole[1:], *tells]
 
 
 def limit_data(results: Results, limit: Limit) -> dict[str, Any]:

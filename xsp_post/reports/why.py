@@ -16,6 +16,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty, part_text
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.replay.experiment import TOGETHER
 from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
@@ -219,7 +220,8 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
         for line in evidence_of(limit):
             say(console, f"  {line}")
     _print_causes(console, said, verbose)
-    console.print(Text("What to do next", style="bold"))
+    heading = sentence("bar.next-of" if said.advice else "bar.next", window=said.verdict["window"])
+    say(console, Text(heading, style="bold"))
     if said.no_advice:
         say(console, f"  {said.no_advice}", hanging=0)
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
@@ -267,7 +269,8 @@ def print_first(console: Console, said: Why) -> None:
     if rows := shares(said.limit):
         bars = "  ".join(
             f"{one['word']} {'█' * round(max(one['gain_ratio'], 0) * 10)} {format_ratio_percent(one['gain_ratio'])}"
-            for one in first_shares(rows, 0)[:-1]
+            for one in first_shares(rows, 0)
+            if one["resource"] != TOGETHER
         )
         one_line(console, " ".join((sentence("bar.short"), bars)))
     for number, one in enumerate(said.advice[:_FEW], 1):
