@@ -10,6 +10,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
+from xsp_post.replay.experiment import Gain
 from xsp_post.reports.text import alike_kernels
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
 from xsp_post.reports.where import next_capture, place_text, places
@@ -139,3 +140,14 @@ def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
     assert next_capture(results, limit, found, []) == "Most is to be gained from host code in part a."
     little = [replace(found[0], ratio=limit.gain("host") * share) for share in (0.09, 0.11)]
     assert [bool(next_capture(results, limit, [one], [])) for one in little] == [False, True]
+
+
+def test_waits_that_are_less_than_would_be_saved_are_no_places(tmp_path):
+    """Where streams wait for the host in turn the device hardly rests: its waits are not where the host is."""
+    results, limit, (first, *_) = said(loop(tmp_path, inside_us=300))
+    share = first.all_ns / limit.whole_ns
+    found = [
+        places(results, replace(limit, gains=(Gain(("host",), share * part, 0.0),), limits=("host",)))
+        for part in (0.99, 1.01)
+    ]
+    assert limit.kind == "host" and [bool(one) for one in found] == [True, False]

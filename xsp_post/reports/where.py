@@ -110,7 +110,8 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if paths.empty:
         return []
     amounts, scope_ns = (_work if resource in _WORK else _waits)(results, limit, resource, paths)
-    if not amounts.time_ns.sum():
+    # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
+    if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
     tree = _Tree(paths, amounts, resource)
     heaviest = tree.heaviest(most)
