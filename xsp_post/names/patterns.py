@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -105,6 +106,12 @@ def found_in(texts: Sequence[str] | np.ndarray, pattern: str) -> np.ndarray:
     compiled = re.compile(pattern)
     found = looked_at(texts, lambda array, _: matches(array, pattern), lambda text: compiled.search(text) is not None)
     return found.astype(bool)
+
+
+def found_in_column(texts: pd.Series, pattern: str) -> np.ndarray:
+    """`found_in` of a column, of which each different text is looked at once; in an unknown one nothing is found."""
+    codes, different = pd.factorize(texts)
+    return np.append(found_in(different.astype(str).tolist(), pattern), False)[codes]
 
 
 def digits_in(array: pa.Array) -> np.ndarray:

@@ -13,6 +13,7 @@ from xsp_post.arrays.repeats import dense
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index
+from xsp_post.names.patterns import found_in_column
 from xsp_post.replay.calls import MAKES
 from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
 
@@ -213,7 +214,7 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     kernels = kernels.assign(kind=int(ActivityKind.KERNEL), is_read=0)
     columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
     memory = _launched(results.frame("memory_operations", columns), capture_id, span)
-    moves = memory["direction"].astype(str).str.contains("unified", regex=False)  # no operations: faults of the kernels
+    moves = found_in_column(memory["direction"], "unified")  # no operations: faults of the kernels
     pages = memory[moves].sort_values("start_ns")
     begin, end = (pages[name].to_numpy(np.int64).copy() for name in ("start_ns", "end_ns"))
     end[:-1] = np.where(begin[1:] - end[:-1] < FAULT_NS, np.maximum(begin[1:], end[:-1]), end[:-1])

@@ -12,7 +12,7 @@ import pandas as pd
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families
-from xsp_post.names.patterns import found_in
+from xsp_post.names.patterns import found_in, found_in_column
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.changes import blocking_launches
 from xsp_post.replay.edges import WAITS
@@ -235,10 +235,10 @@ class Situation:
         """All copies, no memsets; ``is_migration``: pages of unified memory; ``is_small``: a few values."""
         columns = ["iteration_index", "kind", "direction", "memory_kind", "start_ns", "end_ns", "bytes"]
         rows = of_captures(self.results, "memory_operations", self.limit.captures, columns)
-        rows = rows[rows["kind"].astype(str).eq("memcpy")].astype({"direction": str, "memory_kind": str})
+        rows = rows[rows["kind"].eq("memcpy")]
         return rows.assign(
             duration_ns=rows["end_ns"] - rows["start_ns"],
-            is_migration=rows["direction"].str.contains("unified", regex=False),
+            is_migration=found_in_column(rows["direction"], "unified"),
             is_small=are_few(rows) & rows["direction"].isin(["device to host", "host to device"]),
         )
 

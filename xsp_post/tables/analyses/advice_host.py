@@ -268,7 +268,7 @@ def _before_executions(situation: Situation) -> list[Found]:
     first = frame_or_empty(results, "iterations", ["capture_id", "start_ns"]).groupby("capture_id")["start_ns"].min()
     rows = rows[rows["end_ns"].le(rows["capture_id"].map(first).fillna(-1))]
     recorded = int(of_captures(results, "device_windows", limit.captures, ["window_ns"])["window_ns"].sum())
-    spent = rows.groupby(["direction", "memory_kind"])["duration_ns"].sum()
+    spent = rows["duration_ns"].groupby([rows[name].astype(str) for name in ("direction", "memory_kind")]).sum()
     if limit.scope != "execution" or not spent.max() >= LEAST_BEFORE_RATIO * recorded:
         return []
     direction, kind = map(str, spent.index[int(spent.to_numpy().argmax())])

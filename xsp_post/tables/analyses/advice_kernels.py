@@ -322,7 +322,7 @@ def _copies(situation: Situation) -> list[Found]:
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
     is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
     # what the copies can run beside: all but those of their own direction, which one engine makes
-    rest = limit.window_ns - int(time.groupby(copies["direction"]).sum().to_numpy().max(initial=0))
+    rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
     if alone > rest:
         less = f"{said} All else takes {format_ns(rest)}: no more of the copies can be hidden."
         found += situation.found("copy-less", alone, less)
