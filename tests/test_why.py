@@ -117,6 +117,15 @@ def test_only_what_is_said_is_made(tmp_path):
     pd.testing.assert_frame_equal(results.frame("nodes"), everything.frame("nodes"))
 
 
+def test_a_first_screen_makes_less(tmp_path):
+    path = program(tmp_path, sync=300)
+    results, everything = results_of([path]), results_of([path])
+    first, said = why(results, is_first=True), why(everything)
+    shown = ("limit", "advice", "verdict", "latency", "lead_in", "no_advice", "steps", "where", "next_capture")
+    assert [getattr(first, name) for name in shown] == [getattr(said, name) for name in shown]
+    assert first.advice and "critical_path" in everything.made() - results.made()
+
+
 def unreplayed(path):
     """Results without what a replay needs: bounds of advice are the time that a change concerns."""
     frames = analyze([path]).frames
