@@ -7,6 +7,7 @@ distribution and the newest versions. Called by `scripts/test --platforms`; a Py
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shutil
 import subprocess
@@ -136,7 +137,9 @@ def is_usable(platform: Platform, python: str, project: dict[str, Any], built: l
     tests = [platform.bin / "pytest", "-n", "2", "--dist", "worksteal", "--fifth", "--ignore=tests/scripts",
              # how --help looks is up to the version of typer; `scripts/test` holds the page
              "--deselect=tests/test_docs.py::test_generated_pages_are_up_to_date[cli.md]"]  # fmt: skip
-    return subprocess.run(tests, cwd=ROOT, check=False).returncode == 0
+    # texts as pandas holds them for whoever calls the package; `tests/conftest.py` takes what the commands set
+    environment = {**os.environ, "PANDAS_FUTURE_INFER_STRING": "1"}
+    return subprocess.run(tests, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
 def install(platform: Platform, constraints: Path, *what: str) -> bool:

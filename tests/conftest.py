@@ -25,6 +25,9 @@ COSTS = "XSP_POST_COSTS"  # the file where the processes of `--costs` write
 # Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Tests hold texts as the commands do, before anything imports pandas; `scripts/test --platforms` as pandas does.
+os.environ.setdefault("PANDAS_FUTURE_INFER_STRING", "0")
+
 load_profile()
 
 # Started in the background, tests inherit ignored signals, and so would the processes that they interrupt.
