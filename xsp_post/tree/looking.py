@@ -16,6 +16,7 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.statistics import medians
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, SpanKind, Trace
@@ -324,7 +325,8 @@ def blocks_inside(draft: Draft) -> Draft:
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)
-    found, home = _worth_keeping(found, homes[home_of_iteration], draft.length()[rows], draft.constants.most_ratio)
+    home, kind = homes[home_of_iteration], series[home_of_iteration]
+    found, home = _worth_keeping(found, home, kind, draft.length()[rows], draft.constants.most_ratio)
     if not len(found.nodes):
         return draft
     _named(draft, found, rows, operators)
@@ -445,10 +447,12 @@ def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np
 # ---------------------------------------------------------------- what is kept
 
 
-def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray, most: float) -> tuple[Inference, np.ndarray]:
-    """The inference without its iterations (the ranges stand for them) and without what does not cover enough of its
-    range; and the range that each remaining outermost node hangs below. home: the range that holds each iteration;
-    length: device time of each launch, ns."""
+def _worth_keeping(
+    found: Inference, home: np.ndarray, series: np.ndarray, length: np.ndarray, most: float
+) -> tuple[Inference, np.ndarray]:
+    """The inference without its iterations (the ranges stand for them) and without what does not cover enough of the
+    usual range of its kind; and the range that each remaining outermost node hangs below. home, series: the range that
+    holds each iteration, and its kind; length: device time of each launch, ns."""
     nodes = found.nodes
     if not len(nodes):
         return found, np.zeros(0, np.int64)
@@ -464,7 +468,7 @@ def _worth_keeping(found: Inference, home: np.ndarray, length: np.ndarray, most:
     chosen = placed.copy()
     chosen[placed] = in_block[at[placed]]
     covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))
-    keeps = covered >= most * np.maximum(total, 1)
+    keeps = medians(covered / np.maximum(total, 1), series, int(series.max()) + 1)[series] >= most
     keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
     number = np.full(len(nodes) + 1, -1, np.int64)
     number[:-1][keep] = np.arange(int(keep.sum()))
