@@ -327,6 +327,25 @@ def test_an_optimiser_of_many_kernels(tmp_path, name, is_advised):
     assert ("fused-optimiser" in said(program, tmp_path)[0]) == is_advised
 
 
+@pytest.mark.parametrize(("operator", "is_advised"), [("aten::_fused_adamw_", False), ("aten::_foreach_mul_", True)])
+@pytest.mark.parametrize("range_", ["Optimizer.step#AdamW.step", "Optimizer.zero_grad#AdamW.zero_grad"])
+def test_an_optimiser_with_a_fused_operator_is_fused(tmp_path, operator, is_advised, range_):
+    """Beside it are small ones that only count the steps. What it says of one range it does not say of another."""
+    program = Program("python3")
+    for _ in range(3):
+        begin = program.at
+        program.host(20).work("void at::native::adam()", took=500)
+        program.range(operator, begin * US, program.at * US)
+        if not range_.startswith("Optimizer.step"):
+            program.range("Optimizer.step#AdamW.step", begin * US, program.at * US)
+            begin = program.at
+        for _ in range(30):
+            program.host(20).work("void at::native::f()")
+        program.range(range_, begin * US, program.at * US)
+    is_apart = not range_.startswith("Optimizer.step")
+    assert ("fused-optimiser" in said(program, tmp_path)[0]) == (is_advised or is_apart)
+
+
 def test_a_host_that_decides_after_every_kernel_is_a_loop_to_batch(tmp_path):
     program = Program("python3")
     for _ in range(60):

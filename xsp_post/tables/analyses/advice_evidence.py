@@ -109,6 +109,16 @@ class Situation:
         parent[paths["parent_path_id"].isna().to_numpy()] = -1
         return numbers, paths["name"].astype(str).tolist(), parent
 
+    def names_around(self, pattern: str) -> set[str]:
+        """Names of the ranges that hold one of this name, it among them."""
+        _, names, parent = self._paths
+        rows, held = np.flatnonzero(found_in(names, pattern)), np.zeros(len(names), bool)
+        while len(rows):
+            held[rows] = True
+            rows = np.unique(parent[rows])
+            rows = rows[(rows >= 0) & ~held[np.maximum(rows, 0)]]
+        return {names[row] for row in np.flatnonzero(held).tolist()}
+
     def inside(self, pattern: str) -> pd.DataFrame:
         """Rows of `causes` that lie in a range of this name, or in a range inside it."""
         numbers, names, parent = self._paths

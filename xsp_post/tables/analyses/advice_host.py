@@ -21,6 +21,7 @@ LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
 COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
 READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
+_FUSED_OPERATOR = r"^aten::_fused_(?:adam|sgd)"  # beside small ones that only count the steps
 _FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
@@ -53,16 +54,14 @@ def _optimiser(situation: Situation) -> list[Found]:
     paths = of_captures(situation.results, "paths", situation.limit.captures, columns)
     paths = paths[paths["name"].astype(str).str.match(OPTIMISER)]
     paths = paths[paths["kernel_count"] >= LEAST_LAUNCHES * paths["call_count"]]
+    paths = paths[~paths["name"].isin(situation.names_around(_FUSED_OPERATOR))]
     count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
-    time = min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
-    is_fused = situation.is_called(_FUSED)
-    in_fused = situation.kernels["duration_ns"][is_fused].sum() >= time / 2 > 0
-    if not situation.is_torch or not count or in_fused or is_fused.sum() >= count / 2:
+    if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
         return []
     spent = _sum(situation.inside(f"^(?:{names})$"))
     each = count / max(paths["call_count"].sum(), 1)
     said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
-    spent += time
+    spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
     return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{names}=none")
 
 
