@@ -22,6 +22,3 @@ def _modules(room: str) -> list[str]:
 for _name in (*_NEEDED, *(name for room in _ROOMS for name in _modules(room))):
     with suppress(ModuleNotFoundError):  # it is said when a job needs it
         import_module(_name)
-
-with suppress(ModuleNotFoundError):  # a column of a frame is found by its name: four times as fast as of Arrow's texts
-    import_module("pandas").set_option("mode.string_storage", "python")
