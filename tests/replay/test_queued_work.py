@@ -72,6 +72,15 @@ def test_a_lost_launch_row_leaves_its_kernel_in_the_execution(tmp_path):
     assert [one.count for one in results.findings if one.code == "orphan-kernels"] == [3]
 
 
+@pytest.mark.parametrize(("rest_ns", "is_held_up"), [(0, True), (35, True), (45, False)])
+def test_a_queue_holds_up_what_the_device_has_no_rest_for(rest_ns, is_held_up):
+    """Two operations of 40 ns in all from before, and three with launches that rest in between."""
+    start = np.array([0, 20, 40, 60 + rest_ns // 2, 80 + rest_ns])
+    launched, process = np.array([False, False, True, True, True]), np.zeros(5, np.int64)
+    found = queued_before(process, [process], start, start + 20, launched)
+    assert found.tolist() == [is_held_up] * 2 + [False] * 3
+
+
 def test_each_stream_has_a_queue_of_its_own():
     """A plain loop over the operations of a stream; a stream without any launch is that of its process."""
     random = np.random.default_rng(7)
@@ -79,9 +88,10 @@ def test_each_stream_has_a_queue_of_its_own():
         count = int(random.integers(1, 40))
         process, stream = random.integers(0, 2, count), random.integers(0, 3, count)
         start, launched = random.permutation(count) * 10, random.random(count) < 0.4
+        end = start + count * 10  # no device rests
         expected = []
         for k in range(count):
             mine = launched & (process == process[k])
             first = start[mine & (stream == stream[k])] if (mine & (stream == stream[k])).any() else start[mine]
             expected.append(not launched[k] and len(first) > 0 and start[k] < first.min())
-        assert queued_before(process, [stream], start, launched).tolist() == expected
+        assert queued_before(process, [stream], start, end, launched).tolist() == expected

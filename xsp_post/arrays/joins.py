@@ -3,6 +3,8 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
+
 _NEVER = np.iinfo(np.int64).max
 
 
@@ -48,11 +50,11 @@ def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarr
 
 
 def queued_before(
-    process: np.ndarray, streams: list[np.ndarray], start_ns: np.ndarray, launched: np.ndarray
+    process: np.ndarray, streams: list[np.ndarray], start_ns: np.ndarray, end_ns: np.ndarray, launched: np.ndarray
 ) -> np.ndarray:
-    """Which operations were in a queue when the first launch was recorded: those without a launch that ran before the
-    first of their stream with one, in a stream without any before the first of their process. bool, shape of
-    ``start_ns``.
+    """Which operations were in a queue that held up what was recorded: those without a launch that ran before the
+    first of their stream with one, in a stream without any before the first of their process; none of a process that
+    rested longer afterwards, which took nothing from what the host began meanwhile. bool, shape of ``start_ns``.
 
     ``streams``: columns that tell the streams of a process apart.
     """
@@ -61,4 +63,13 @@ def queued_before(
     at = pd.Series(np.where(launched, start_ns, _NEVER))
     of_stream, of_process = (at.groupby(one).transform("min").to_numpy() for one in ([process, *streams], process))
     first = np.where(of_stream < _NEVER, of_stream, of_process)
-    return ~launched & (start_ns < first) & (first < _NEVER)
+    queued = ~launched & (start_ns < first) & (first < _NEVER)
+    for one in distinct(process[queued]).tolist():
+        mine = np.flatnonzero(process == one)
+        mine = mine[np.argsort(start_ns[mine], kind="stable")]
+        ahead = mine[queued[mine]]
+        since = end_ns[ahead].max()
+        until = np.maximum(np.maximum.accumulate(end_ns[mine]), since)
+        rested = np.maximum(start_ns[mine][1:] - until[:-1], 0).sum()
+        queued[ahead] = rested < since - start_ns[ahead[0]]
+    return queued

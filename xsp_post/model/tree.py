@@ -117,9 +117,9 @@ class Tree:
     @cached_property
     def queued(self) -> np.ndarray:
         """Which activities were in a queue when the first launch was recorded (`queued_before`); bool."""
-        columns = ("process_index", "gpu_index", "stream_id", "start_ns", "attribution")
-        process, *stream, start, attribution = (self.activities[name].to_numpy() for name in columns)
-        return queued_before(process, stream, start, attribution != int(Attribution.NO_LAUNCH))
+        columns = ("process_index", "gpu_index", "stream_id", "start_ns", "end_ns", "attribution")
+        process, *stream, start, end, attribution = (self.activities[name].to_numpy() for name in columns)
+        return queued_before(process, stream, start, end, attribution != int(Attribution.NO_LAUNCH))
 
     @cached_property
     def execution_intervals(self) -> tuple[np.ndarray, np.ndarray]:

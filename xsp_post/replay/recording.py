@@ -82,7 +82,7 @@ class Operations:
     @cached_property
     def queued(self) -> np.ndarray:
         """Which were in a queue when the first launch was recorded: they are of no execution. bool."""
-        return queued_before(self.process, [self.stream], self.start_ns, self.call >= 0)
+        return queued_before(self.process, [self.stream], self.start_ns, self.end_ns, self.call >= 0)
 
     def are(self, family: str) -> np.ndarray:
         """Which are kernels of this family; bool."""
