@@ -73,22 +73,29 @@ def modules() -> dict[str, torch.nn.Module]:
             "T": nn.Sequential(nn.ReLU()), "W": weighted, "Q": quantised}  # fmt: skip
 
 
+def test_a_program_that_is_not_there_is_said_to_be_missing(tmp_path):
+    done = xsp("record", "--", sys.executable, "missing.py", cwd=tmp_path)
+    assert done.returncode == 2 and "missing.py: no such file" in done.stderr and "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize(
     "calls, steps",
     [
         ("N" * 5, 5), ("Q" * 5, 5),
         ("NL" * 4, 4), ("NW" * 4, 4), ("TTTNL" * 3, 3), ("TL" * 3, 0),
         ("NM" * 4, 4), ("NMMM" * 4, 4), ("EN" + "M" * 7 + "EN", 2),
-        ("Nbu" * 4, 4), ("NbNbNbu" * 3, 3), ("NbuNNN" * 2, 8), ("NbN" + "Nb" * 20, 3),
+        ("Nbu" * 4, 4), ("NbNbNbu" * 3, 3), ("NbuNNN" * 2, 8), ("NbN" + "Nb" * 45, 4),
+        ("Nbu" + "Nb" * 20 + "uN", 3),
         ("MbNMbuMbu" * 3, 6), ("NMMbuMbu" * 3, 3),
-        ("E" + "N" * 30, 15),  # one long generation: each token is a step once the encoder is far
+        ("E" + "N" * 30, 10),  # one long generation: each token is a step once the encoder is far
     ],
 )  # fmt: skip
 def test_a_step_begins_where_the_first_of_the_models_is_called_again(calls, steps, tmp_path):
     """b: backward work, u: an update of the parameters."""
     known, made = modules(), torch.ones(0)
     optimizer = torch.optim.SGD([one for name in "NM" for one in known[name].parameters()], 0.1)
-    settings = {"output": str(tmp_path), "warmup_count": 99, "step_count": 1}
+    settings = {"output": str(tmp_path), "warmup_count": 20, "step_count": 1}
     watch = Watch(settings)
     try:
         for name in calls:
@@ -196,6 +203,7 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
         ("import torch; torch.nn.ReLU()(torch.ones(2))", "no torch module with parameters"),
         ("import torch; torch.nn.Linear(2, 2)(torch.ones(2))", "ended with step 1"),
         ("raise ValueError('its own')", "ended with 1 before anything was recorded"),
+        ("raise ValueError('its own')", "What it wrote above says why"),
     ],
 )
 def test_where_nothing_was_recorded_a_sentence_says_so_and_nothing_is_left(tmp_path, text, said):

@@ -31,7 +31,6 @@ from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
 
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
-RECENT_CALLS = 16  # calls of models: one that is not among them (an encoder of one long generation) begins no step
 
 
 class Watch:
@@ -46,10 +45,11 @@ class Watch:
         self._models: dict[int, torch.nn.Module] = {}  # by identity, in the order of their first calls
         self._is_model: dict[int, bool] = {}
         self._with_ranges: set[int] = set()
-        self._recent: deque[int] = deque(maxlen=RECENT_CALLS)
+        # as many as steps are wanted: one that is not among them (an encoder of one long generation) begins none
+        self._recent: deque[int] = deque(maxlen=max(settings["warmup_count"] + settings["step_count"], 2))
         self._first = 0  # the model whose calls begin steps
         self._since_begin = 0  # calls of models
-        self._is_updated = True  # since the step began
+        self._is_updated, self._has_updates = True, False  # since the step began, ever
         self._gradient: tuple[int, int] | None = None  # of a parameter, at the last call
         self._ranges = ExitStack()
         self._profiler: Any = None
@@ -124,7 +124,8 @@ class Watch:
             self._first = model
         is_repeated = bool(self._recent) and self._recent[-1] == model and len({*self._recent}) > 1
         last, self._gradient = self._gradient, _gradient_of(module)
-        adds_up = not self._is_updated and self._gradient not in (None, last) and self._since_begin < RECENT_CALLS
+        adds_up = not self._is_updated and self._gradient not in (None, last)
+        adds_up &= self._has_updates or self._since_begin < (self._recent.maxlen or 0)  # else nobody updates
         self._recent.append(model)
         self._since_begin += 1
         if model != self._first or adds_up or (is_repeated and not self._is_updated):
@@ -133,7 +134,7 @@ class Watch:
         return True
 
     def _updated(self, *_: Any) -> None:
-        self._is_updated = True
+        self._is_updated = self._has_updates = True
 
     def _add_ranges(self) -> None:
         """Ranges on the models that have none: of one model ``forward``, of several each by its class."""

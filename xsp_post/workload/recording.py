@@ -69,6 +69,8 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
     Raises `UsageError` for a program that cannot be recorded so, `ToolError` where nothing was recorded.
     """
     python, program = split_command(words)
+    if python and program[0] != "-m" and not os.path.exists(program[0]):
+        raise UsageError(f"{program[0]}: no such file", code="record-program", hint=f"Name the program: {_HINT}")
     profiler = _profiler(wanted.collector, bool(python))
     settings = {
         **asdict(wanted), "output": str(folder.resolve()), "profiler": "cuda" if profiler == "nsys" else "torch",
@@ -155,7 +157,11 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
     summary = _summary(folder)
     count = max(len(summary.get("begun_ns", [])) - 1, 0)
     if code:
-        return ToolError(f"The program ended with {code} before anything was recorded.", code="record-nothing")
+        return ToolError(
+            f"The program ended with {code} before anything was recorded.",
+            code="record-nothing",
+            hint="What it wrote above says why.",
+        )
     if not count:
         return ToolError(
             "The program called no torch module with parameters, so nothing was recorded.", code="record-nothing"
