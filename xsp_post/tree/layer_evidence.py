@@ -75,9 +75,10 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
     node_kind = nodes["kind"].to_numpy()[first]
     inferred = np.isin(node_kind, [int(NodeKind.INFERRED), int(NodeKind.HOOK_PAIR)])
     texts = names.folded_names[used]
-    hooked = node_kind == int(NodeKind.HOOK_PAIR)
-    if hooked.any():
-        texts = np.where(hooked, pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True), texts)
+    # texts that a number tells apart are of one kind
+    starred = pd.Series(texts, dtype=object).str.replace(r"\d+", "*", regex=True)
+    is_row = ~inferred & starred.duplicated(keep=False).to_numpy() | (node_kind == int(NodeKind.HOOK_PAIR))
+    texts = np.where(is_row, starred, texts)
     kind_of_text, called = pd.factorize(np.where((kind == "") | inferred, texts, kind))
     word = np.full(len(called), "", object)
     for number, text in _FOUND.items():

@@ -31,7 +31,6 @@ _GIVEN_NUMBER = re.compile(r"(?:_(?:0x[0-9a-f]+|\d+))+$")  # by a compiler, to e
 
 # A whole network takes more launches than this.
 _MOST_IN_PART = 64
-_MOST_PRODUCTS_OF_MLP = 4
 _MOST_NAMED = 4
 
 
@@ -39,8 +38,8 @@ _MOST_NAMED = 4
 class Traits:
     """What the names of launches say, one value per launch of a sequence.
 
-    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework, is_fill bool;
-    plain int64 (equal where names differ by the number that a compiler gave).
+    family int8 (index into `families.FAMILIES`); is_optimiser, is_backward, is_exponential, is_framework, is_fill,
+    is_expert bool; plain int64 (equal where names differ by the number that a compiler gave).
     """
 
     family: np.ndarray
@@ -49,6 +48,7 @@ class Traits:
     is_exponential: np.ndarray
     is_framework: np.ndarray
     is_fill: np.ndarray  # writes a buffer with one value
+    is_expert: np.ndarray  # products of experts, and what sends tokens to them
     plain: np.ndarray
 
     @classmethod
@@ -67,6 +67,7 @@ class Traits:
             matches(texts, r"exp_kernel|soft_?max")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],
             ((narrow == "memory") & matches(texts, r"(?i)fill"))[code],
+            np.isin(narrow, ["expert_gemm", "routing", "dispatch"])[code],
             np.array(number, np.int64)[code],
         )
 
@@ -218,7 +219,7 @@ def parts_of_block(
         norm = np.flatnonzero(family == _CODE["normalisation"])
     norm = norm[(norm > after[skipped]) & (norm < after[skipped + 1])]
     cut = int(norm[0]) if len(norm) else int(after[skipped + 1])
-    word = "experts" if len(after) - skipped > _MOST_PRODUCTS_OF_MLP else "MLP"
+    word = "experts" if traits.is_expert[rows[cut:]].any() else "MLP"
     mixer = "state space" if len(core) and family[core[0]] == _CODE["state_space"] else "attention"
     return [(0, cut, mixer), (cut, len(rows), word)]
 
