@@ -48,55 +48,31 @@ def test_every_family_makes_pairs_that_gain(tmp_path):
     assert all(pair.gain > 0.1 and pair.base.exists() and pair.other.exists() for pair in pairs)
 
 
-@pytest.mark.sampled
-@pytest.mark.parametrize("seed", range(2 * len(EDITS)))
-def test_an_edit_is_advised_bounded_and_compared(seed, tmp_path):
-    """Twenty edits that people make, as traces of PyTorch and as nsys exports."""
-    (pair,) = edited_pairs([seed], tmp_path)
-    said = judge(pair)
-    assert 0 < said.place <= FIRST, said
-    assert False not in (said.bound_holds, said.is_word_right, said.is_limit_right), said
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("seed", range(2 * len(REWORKED)))
-def test_an_edit_of_another_list_is_advised_bounded_and_compared(seed, tmp_path):
-    (pair,) = reworked_pairs([seed], tmp_path)
-    said = judge(pair)
-    assert not pair.remedies or 0 < said.place <= FIRST, said
-    assert False not in (said.bound_holds, said.is_word_right, said.is_limit_right), said
-
-
-# What is missed, and why, by program.
-OF_RETUNED = {
-    "bubble": {"place"},  # no remedy speaks of smaller batches in a pipeline
-}  # fmt: skip
-
-
-@pytest.mark.sampled
-@pytest.mark.parametrize("seed", range(2 * len(RETUNED)))
-def test_an_edit_of_a_third_list_is_advised_bounded_and_compared(seed, tmp_path):
-    (pair,) = retuned_pairs([seed], tmp_path)
-    said = judge(pair)
-    wrong = {name for name in ("bound_holds", "is_word_right", "is_limit_right") if getattr(said, name) is False}
-    wrong |= set() if not pair.remedies or 0 < said.place <= FIRST else {"place"}
-    assert wrong <= OF_RETUNED.get(RETUNED[seed % len(RETUNED)].make.__name__, set()), said
-
-
-OF_RELIEVED = {
+# Edits that people make, drawn by several authors, and of each what is missed, and why, by program.
+LISTS = {
+    "edited": (EDITS, edited_pairs, {}),
+    "reworked": (REWORKED, reworked_pairs, {}),
+    "retuned": (RETUNED, retuned_pairs, {"bubble": {"place"}}),  # no remedy speaks of smaller batches in a pipeline
     # eager JAX without ranges: the executions that are inferred before are its layers, and no kernel is on both sides
-    "unjitted": {"is_word_right"},
-}  # fmt: skip
+    "relieved": (RELIEVED, relieved_pairs, {"unjitted": {"is_word_right"}}),
+}
+EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
+
+
+def wrong(pair, said):
+    """What is wrong of what is said of a pair."""
+    known = {name for name in ("bound_holds", "is_word_right", "is_limit_right") if getattr(said, name) is False}
+    return known | (set() if not pair.remedies or 0 < said.place <= FIRST else {"place"})
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("seed", range(2 * len(RELIEVED)))
-def test_an_edit_of_a_fourth_list_is_advised_bounded_and_compared(seed, tmp_path):
-    (pair,) = relieved_pairs([seed], tmp_path)
+@pytest.mark.parametrize("name, seed", EACH)
+def test_an_edit_is_advised_bounded_and_compared(name, seed, tmp_path):
+    """As traces of PyTorch and as nsys exports."""
+    edits, pairs, missed = LISTS[name]
+    (pair,) = pairs([seed], tmp_path)
     said = judge(pair)
-    wrong = {name for name in ("bound_holds", "is_word_right", "is_limit_right") if getattr(said, name) is False}
-    wrong |= set() if not pair.remedies or 0 < said.place <= FIRST else {"place"}
-    assert wrong <= OF_RELIEVED.get(RELIEVED[seed % len(RELIEVED)].make.__name__, set()), said
+    assert wrong(pair, said) <= missed.get(edits[seed % len(edits)].make.__name__, set()), said
 
 
 # What is missed, and why. The profiler makes host code longer, most of all what waits.
@@ -109,9 +85,7 @@ MISSED = {
 @pytest.mark.parametrize("pair", gpu_pairs(), ids=lambda pair: pair.name)
 def test_a_change_on_a_real_gpu(pair):
     said = judge(pair)
-    wrong = {name for name in ("bound_holds", "is_word_right", "is_limit_right") if getattr(said, name) is False}
-    wrong |= set() if 0 < said.place <= FIRST else {"place"}
-    assert wrong == MISSED.get(pair.name.removeprefix("H200: "), set()), said
+    assert pair.remedies and wrong(pair, said) == MISSED.get(pair.name.removeprefix("H200: "), set()), said
 
 
 def test_the_record_of_recorded_pairs_is_that_of_the_documentation():
