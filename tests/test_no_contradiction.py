@@ -60,8 +60,11 @@ def _of_physics(results: Results, limit: Limit) -> list[str]:
     rows = answers(results, limit)
     for capture, mine in rows.groupby("capture_id"):
         begin, end = _executions_of(results, int(capture))
-        kernels = results.frame("kernels", ["capture_id", "process_id", "device_id", "stream_id", "start_ns", "end_ns"])
+        columns = ["capture_id", "process_id", "device_id", "stream_id", "start_ns", "end_ns", "attribution"]
+        kernels = results.frame("kernels", columns)
         kernels = kernels[kernels["capture_id"].eq(capture) & kernels["start_ns"].between(begin, end)]
+        if results.found()["code"].astype(str).eq("queued-kernels").any():  # left out of the window, and said so
+            kernels = kernels[~kernels["attribution"].astype(str).eq("no_launch")]
         streams = kernels.groupby(["process_id", "device_id", "stream_id"])[["start_ns", "end_ns"]]
         busy = max(
             (union_length(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for _, one in streams), default=0

@@ -283,6 +283,15 @@ def test_products_of_ones_own_and_of_odd_sizes(tmp_path, program, kernel, code):
     assert not code or found[code].bound_ratio == pytest.approx(0.5, abs=0.1)
 
 
+def test_products_of_attention_are_fused_and_not_padded(tmp_path):
+    program, product = Program("python3"), "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_128x2_tn_align1>(x)"
+    for _ in range(30):
+        program.work(product, took=200).host(200).work("void softmax_warp_forward(x)", took=200).host(200)
+        program.work(product, took=200).host(200).work("void own(float*)", took=200).host(200)
+    found = said(program, tmp_path)[0]
+    assert "fuse-attention" in found and "pad-sizes" not in found
+
+
 @pytest.mark.parametrize(("call", "code"), [("pthread_cond_wait", "waits-for-thread"), ("waitpid", "host-blocked")])
 def test_a_wait_for_a_thread_that_nobody_recorded_is_named_by_its_call(tmp_path, call, code):
     program = Program("a.out")

@@ -87,7 +87,8 @@ def _own_products(situation: Situation) -> list[Found]:
     """Products that a program's own kernels make, and those of sizes that no tensor core takes as they are."""
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
-    odd = products & situation.is_called(_ODD)
+    _, beside, _ = _in_attention(situation)  # one kernel for attention makes those, at any length
+    odd = products & situation.is_called(_ODD) & ~beside
     own = products & ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY)
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
     found = []
@@ -154,16 +155,23 @@ def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **w
     return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words, is_open=is_open)
 
 
+def _in_attention(situation: Situation) -> tuple[np.ndarray, np.ndarray, int]:
+    """What runs between the two products of attention, that with the products (bool per kernel), and how often; none
+    where attention is one kernel somewhere, or comes too seldom to say."""
+    rows, count = situation.kernels, 0
+    if len(rows) and not rows["family"].eq("attention").any():
+        between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
+    if count < LEAST_ATTENTIONS:
+        return np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0
+    return between, between | np.append(between[1:], False) | np.append(False, between[:-1]), count
+
+
 def _attention(situation: Situation) -> list[Found]:
     """One kernel for attention that runs as two products with a softmax between them."""
-    rows = situation.kernels
-    if not len(rows) or rows["family"].eq("attention").any():
+    between, beside, count = _in_attention(situation)
+    if not count:
         return []
-    between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
-    if count < LEAST_ATTENTIONS:
-        return []
-    beside = between | np.append(between[1:], False) | np.append(False, between[:-1])  # and the products
-    spent = int(rows["duration_ns"].to_numpy()[between].sum())
+    spent = int(situation.kernels["duration_ns"].to_numpy()[between].sum())
     said = (f"{format_count(count)} times softmax, scaling, masks and copies run as kernels of their own between two "
             f"matrix products: {format_ns(spent)}.")  # fmt: skip
     return _goes(situation, "fuse-attention", said, np.where(beside, 0.0, 1.0))
