@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from generators.histories import history
 from helpers import called
 
 from xsp_post.arrays.changes import sizes
@@ -17,7 +18,7 @@ from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.history_bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.history import _slowness, changes_of, floors, history_table, history_values
+from xsp_post.tables.analyses.history import changes_of, floors, history_table, history_values, slowness_of
 
 LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
           "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
@@ -175,6 +176,58 @@ def test_the_newest_capture_against_those_before(latencies, text, error):
     assert raised.type is error  # undecided is a bar that is not met, too
 
 
+def generated(values: np.ndarray) -> pd.DataFrame:
+    """`history_values` of a generated history: the model and its layers, ns, shape (captures, 1 + layers)."""
+    names = [("model", "model_latency"), *(("layer", f"layer {k}") for k in range(values.shape[1] - 1))]
+    table = pd.DataFrame(values, columns=pd.MultiIndex.from_tuples(names, names=["level", "subject"]))
+    rows = table.stack(["level", "subject"]).rename("value_ns").reset_index()
+    rows = rows.rename(columns={"level_0": "position_index"}).assign(workload_index=0, phase="", rank_name="")
+    return rows.assign(capture_name="c" + rows["position_index"].astype(str), gpu_name="CPU", batch_size=1)
+
+
+@pytest.mark.parametrize("seed", [71, 72])
+@pytest.mark.parametrize(
+    ("slower", "kind", "error"),
+    [
+        ("everything", "machine", UndecidedError),
+        ("one layer", "step", BarNotMetError),
+        ("host", "step", BarNotMetError),
+    ],
+)
+def test_what_all_layers_share_is_the_machine_s_and_breaks_no_bar(seed, slower, kind, error):
+    """From capture 22 of 30 on everything takes 1.2 times as long, or only the layer that has most of the time, or the
+    host between layers."""
+    layers = history(seed, 30).values[:, 1:13]
+    layers[:, 3] *= 20
+    host = np.full(30, 2e6)
+    if slower == "everything":
+        layers[22:] *= 1.2
+        host[22:] *= 1.2
+    elif slower == "one layer":
+        layers[22:, 3] *= 1.2
+    else:
+        host[22:] += 0.2 * layers.sum(axis=1).mean()
+    values = generated(np.column_stack([layers.sum(axis=1) + host, layers]))
+    changes = history_table(values)
+    assert changes[["kind", "position_index"]].drop_duplicates().to_numpy().tolist() == [[kind, 22]]
+    lines = "\n".join(history_lines(values, changes))
+    assert ("the machine's clock or load" in lines) == (kind == "machine")
+    with pytest.raises(error) as raised:
+        check_since(values, changes, [parse_since("model_latency>3% since first")], {})
+    assert raised.type is error
+
+
+def test_a_newest_capture_in_which_everything_is_slower_is_not_decided():
+    layers = history(73, 12).values[:, 1:13]
+    layers[-1] *= 1.2
+    values = generated(np.column_stack([layers.sum(axis=1), layers]))
+    with pytest.raises(UndecidedError):
+        check_since(values, history_table(values), [parse_since("model_latency>3% since last")], {})
+    values.loc[values["subject"].eq("layer 4") & values["capture_name"].eq("c11"), "value_ns"] *= 1.5
+    with pytest.raises(BarNotMetError):
+        check_since(values, history_table(values), [parse_since("layer_latency(layer 4)>3% since last")], {})
+
+
 @pytest.mark.parametrize(
     "text", ["kernel_count>0 since last", "layer_latency>3% since last", "nonsense since last", "latency\n>3%x"]
 )
@@ -250,7 +303,7 @@ def test_intervals_hold_in_recorded_noise():
     held = []
     for start in range(0, 71, 10):
         table = noise.iloc[start : start + 50]
-        values = (table / _slowness(table))["layer"].to_numpy(float)
+        values = (table / slowness_of(table))["layer"].to_numpy(float)
         for place in (12, 25, 45):
             low, high = sizes(values, floors(values), 0, place, 50)[2:]
             held.append(((low <= 0) & (high >= 0)).mean())

@@ -13,7 +13,18 @@ from xsp_post.base.text_safety import shown
 from xsp_post.compare.bars import THROUGHPUT, Bar, parse_bar
 from xsp_post.compare.differences import detectable
 from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, floors, history_values, table_of
+from xsp_post.tables.analyses.history import (
+    CAUSE,
+    KERNEL,
+    LATENCY,
+    LAYER,
+    MACHINE,
+    MODEL,
+    floors,
+    history_values,
+    slowness_of,
+    table_of,
+)  # fmt: skip
 
 LAST, FIRST = "last", "first"
 _MEASURES = {
@@ -95,9 +106,22 @@ def _decided(
     said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_ratio_percent(change)}"
             f"{interval}) in {shown(names[newest], 60)}")  # fmt: skip
     if bar.is_beyond(value):
+        mine = changes if level == MODEL else changes.iloc[:0]
+        if kept is None and _is_machines(mine, slowness_of(table)[:, 0], slice(start, end), base, series[newest], bar):
+            return "unsure", f"{said}, as all else does there: the machine's clock or load"
         return ("broken" if abs(difference) > half else "unsure"), said
     smallest = float(detectable(error, freedom)) / (base if bar.is_relative else 1.0)
     return ("met" if smallest <= abs(bar.limit) or not bar.limit else "unsure"), said
+
+
+def _is_machines(
+    changes: pd.DataFrame, slowness: np.ndarray, reference: slice, base: float, newest: float, bar: Bar
+) -> bool:
+    """Whether a bar holds only because the machine is slower than at the captures of ``reference``."""
+    steps = changes.loc[changes["kind"] == MACHINE, "position_index"]
+    usual = newest / slowness[-1] * slowness[reference].mean()
+    change = base / usual - 1 if bar.quantity == THROUGHPUT else usual / base - 1 if base else np.nan
+    return bool((steps >= reference.stop).any()) or not bar.is_beyond(change if bar.is_relative else usual - base)
 
 
 def _reference(edges: list[int], names: list[str], since: str, text: str) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import pandas as pd
 from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE
 from xsp_post.base.text_safety import shown
 from xsp_post.model.schemas.units import counted, format_change, format_ns, format_ratio_interval
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL, table_of
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MACHINE, MODEL, table_of
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60  # captures of a line; of more, the mean of neighbours
@@ -71,6 +71,8 @@ def _change(rows: pd.DataFrame) -> list[str]:
         interval = format_ratio_interval(low, high)
         ratio = f" ({format_change(row['difference_ratio'])}; 95 % interval {interval})"
     lines = [f"{named} {word} by {format_ns(abs(row['difference_ns']))}{ratio}, {where}"]
+    if row["kind"] == MACHINE:
+        lines[0] += ": the machine's clock or load, or host code; at its usual speed no layer takes longer or shorter"
     for level, word in _PARTS.items():
         parts = rows[(rows["level"] == level) & (rows["difference_ns"] != 0)]
         told = parts[parts["is_shown"]].head(_MOST_PARTS)
@@ -100,6 +102,8 @@ def next_capture(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
     if missing > 0:
         return f"{missing} more {'captures' if missing > 1 else 'capture'}, so that a change can be shown."
     steps = changes[changes["kind"] != DRIFT].drop_duplicates("change_index")
+    if len(steps) and steps["kind"].iloc[-1] == MACHINE:
+        return f"repeat {shown(names[-1], 60)}: it tells whether the machine is as fast as before."
     open_ = steps[steps["earliest_name"] != steps["latest_name"]]
     if len(open_):
         row = open_.iloc[-1]

@@ -6,12 +6,13 @@ capture are times of one execution: the model's, its layers', its kernel familie
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import DRIFT, Change, changes, drift_sizes, sizes
+from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, drift_sizes, sizes
 from xsp_post.model.results import Results, of_captures, typed
 from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times
@@ -28,6 +29,9 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
+MACHINE = "machine"  # kind of a step that is not the program's
+_CLEAR = 3.0  # standard deviations of a capture that a step is at least which no layer shows
+_OF_NOISE = 0.756  # standard error of a logarithm of noise, times the root of the number of captures
 
 
 def history_contribution(results: Results, capture_name: str, families: pd.DataFrame) -> pd.DataFrame:
@@ -131,6 +135,8 @@ def history_table(values: pd.DataFrame) -> pd.DataFrame:
 def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
     table = table_of(rows)
     found, slowness = changes_of(table)
+    found = [replace(one, kind=MACHINE) if _is_machines(table, slowness, found, k) else one
+             for k, one in enumerate(found)]  # fmt: skip
     names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
     parts = [_one_change(table, slowness, found, k).assign(change_index=k, **_where(one, names))
              for k, one in enumerate(found)]  # fmt: skip
@@ -141,7 +147,7 @@ def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
 def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     """The changes of a workload (``table``: `table_of`), and how much longer than usual all layers of each capture
     take. Noise multiplies, so that logarithms are compared."""
-    values, slowness = table.to_numpy(float), _slowness(table)
+    values, slowness = table.to_numpy(float), slowness_of(table)
     mean, is_part = values.mean(axis=0), table.columns.get_level_values("level").isin(_PARTS)
     logs = np.log(values + _RESOLUTION_NS) - np.where(is_part, np.log(slowness), 0.0)
     least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
@@ -151,7 +157,34 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     return changes(logs, floor, least, weights / weights.sum()), slowness
 
 
-def _slowness(table: pd.DataFrame) -> np.ndarray:
+def _is_machines(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> bool:
+    """Whether a step that no layer or family shows is the machine's (clock, load): all of them take longer, too, or the
+    step is within the noise of single captures, or that has grown with it (more to do adds time, more load multiplies).
+    """
+    change, levels = found[number], table.columns.get_level_values("level")
+    if change.kind != STEP or levels[list(change.members)].isin(_PARTS).any():
+        return False
+    start, end = _neighbours(found, change, len(table))
+    _, _, low, high = sizes(np.log(slowness), np.full(1, _LEAST_SPREAD), start, change.first, end)[:, 0]
+    model = table.to_numpy(float)[:, 0]
+    sides = model[start : change.first], model[change.first : end]
+    longer = np.log(np.median(sides[1]) / np.median(sides[0]))
+    if low > 0 if longer > 0 else high < 0:
+        return True
+    spread = np.sqrt(sum(np.log(one).var() * len(one) for one in sides) / (end - start - 2))
+    noise = [np.abs(one - np.median(one)).mean() + _RESOLUTION_NS for one in sides]
+    noisier, error = np.log(noise[1] / noise[0]) / longer, _OF_NOISE * np.sqrt(sum(1 / len(one) for one in sides))
+    return bool(abs(longer) < _CLEAR * spread or noisier > max(0.5, 2 * error / abs(longer)))
+
+
+def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, int]:
+    """Where the level before a step begins, and the one after it ends."""
+    edges = [0, *(one.first for one in found if one.kind != DRIFT), count]
+    place = edges.index(change.first, 1)
+    return edges[place - 1], edges[place + 1]
+
+
+def slowness_of(table: pd.DataFrame) -> np.ndarray:
     """How much longer than usual the layers (else families) of each capture take, the median of them; 1 where that
     explains less of their noise than it adds, or for few. Shape (captures, 1)."""
     none = np.ones((len(table), 1))
@@ -190,9 +223,8 @@ def _one_change(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], 
     if change.kind == DRIFT:
         size = drift_sizes(values[change.first : change.end], floor)
     else:
-        edges = [0, *(one.first for one in found if one.kind != DRIFT), len(values)]
-        place = edges.index(change.first, 1)
-        size = sizes(values, floor, edges[place - 1], change.first, edges[place + 1])
+        start, end = _neighbours(found, change, len(values))
+        size = sizes(values, floor, start, change.first, end)
     before, after, low, high = size
     frame = pd.DataFrame([*table.columns, *labels], columns=["level", "subject"])
     frame = frame.assign(before_ns=before, after_ns=after, difference_ns=after - before,
