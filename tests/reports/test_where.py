@@ -1,5 +1,6 @@
 """Where most of what limits is: in ranges, between the executions, and in all other places."""
 
+import json
 from dataclasses import replace
 
 import pandas as pd
@@ -11,9 +12,10 @@ from xsp_post.model.schemas.units import format_ns
 from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
 from xsp_post.replay.experiment import Gain
+from xsp_post.reports.terminal import balance_short
 from xsp_post.reports.text import alike_kernels
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
-from xsp_post.reports.where import next_capture, place_text, places
+from xsp_post.reports.where import next_capture, place_text, places, what_text
 
 US = 1_000
 STEPS = Options(model_range="^step")
@@ -21,8 +23,8 @@ STEPS = Options(model_range="^step")
 
 def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10, queued_us=0, steps=20):
     """Steps: in each a range per name, with host code and the launch of a kernel; then a wait for the device.
-    ``between_us``: host code in no range between steps. ``queued_us``: what was launched before runs first,
-    in kernels of which no launch is recorded."""
+    ``run_us``: of each kernel, or by its name. ``between_us``: host code in no range between steps. ``queued_us``: what
+    was launched before runs first, in kernels of which no launch is recorded."""
     builder = ExportBuilder().process(100).thread(100).gpu()
     at = 0
     for number in range(4 if queued_us else 0):
@@ -34,10 +36,10 @@ def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10, queue
         for number, name in enumerate(kernels):
             builder.range(f"part {chr(97 + number)}", at * US, (at + inside_us + 3) * US)
             at += inside_us
-            free = max(free, at + 3)
-            builder.kernel(name, launch=(at * US, (at + 2) * US), run=(free * US, (free + run_us) * US),
+            free, length = max(free, at + 3), run_us[name] if isinstance(run_us, dict) else run_us
+            builder.kernel(name, launch=(at * US, (at + 2) * US), run=(free * US, (free + length) * US),
                            grid=(1080, 1, 1))  # fmt: skip
-            at, free = at + 3, free + run_us
+            at, free = at + 3, free + length
         builder.sync("cudaStreamSynchronize_v3020", at * US, (free + 1) * US)
         at = free + 2
         builder.range("step", begin * US, at * US)
@@ -59,12 +61,12 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
     assert "in no range" in sentence_of(results, limit)
 
 
-def test_what_is_in_all_other_places_is_said_where_it_is_more_than_a_place_that_is(tmp_path):
+def test_what_is_in_all_other_places_is_said(tmp_path):
     _, limit, found = said(loop(tmp_path, kernels=[f"kernel_{chr(97 + k)}" for k in range(12)], run_us=100))
     *named, rest = found
     assert limit.kind == "kernel" and len(named) == 3 and rest.is_rest
     assert rest.time_ns == pytest.approx(3 * sum(one.time_ns for one in named), rel=0.02)
-    assert place_text(rest) == "in all other places"
+    assert place_text(rest) == "kernels in all other places"
     assert sum(one.ratio for one in found) <= 1
 
 
@@ -86,9 +88,54 @@ def test_what_was_launched_before_the_first_recorded_launch_is_in_no_place(tmp_p
     assert sum(one.time_ns for one in found) == pytest.approx(limit.window["kernel_busy_ns"], rel=0.001)
 
 
-def test_nothing_is_said_of_other_places_where_they_hold_little(tmp_path):
-    _, _, found = said(loop(tmp_path, kernels=["kernel_a", "kernel_b"], run_us=100))
-    assert found and not any(one.is_rest for one in found)
+@pytest.mark.parametrize("last_us, is_said", [(2, False), (12, True)])
+def test_the_places_are_all_of_the_time_of_what_limits(last_us, is_said, tmp_path):
+    """A rest of less than a hundredth of the time is not said; one below the last place is."""
+    run_us = {f"kernel_{name}": 100 for name in "abc"} | {"kernel_d": last_us}
+    _, limit, found = said(loop(tmp_path, kernels=run_us, run_us=run_us))
+    assert limit.kind == "kernel" and found[-1].is_rest == is_said and len(found) == 3 + is_said
+    held = sum(one.time_ns for one in found)
+    assert limit.window["kernel_busy_ns"] - held == pytest.approx(0 if is_said else 20 * 2 * US, abs=US)
+
+
+@pytest.mark.parametrize("share", [0.9, 0.3])
+def test_operators_say_what_a_range_does_not_where(share, tmp_path):
+    """A range of the program stays a place, however much of it one operator takes."""
+    events, at = [], 0
+    for step in range(8):
+        begin = at
+        for _ in range(10):
+            for name, length in (("aten::sqrt", 1_000 * share), ("aten::div", 1_000 * (1 - share))):
+                events.append(("cpu_op", name, at, length))
+                at += length
+        events += [
+            ("user_annotation", "Optimizer.step#Adam.step", begin, at - begin),
+            ("cpu_op", "aten::mm", at, 4_000),
+        ]
+        events += [("user_annotation", f"xsp/model:forward#{step}", begin, at + 4_000 - begin)]
+        at += 4_010
+    rows = [{"ph": "X", "cat": kind, "name": name, "pid": 1, "tid": 1, "ts": begin, "dur": length, "args": {}}
+            for kind, name, begin, length in events]  # fmt: skip
+    path = tmp_path / "cpu.pt.trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": rows}))
+    _, _, (first, second) = said(path, Options())
+    assert (first.name, second.name) == ("Optimizer.step#Adam.step", "aten::mm")
+    assert first.what == ("aten::sqrt" if share > 0.5 else "aten::div")
+    assert place_text(second) == "aten::mm" and place_text(first) == f"Optimizer.step#Adam.step: {what_text(first)}"
+
+
+def test_what_is_in_no_layer_of_its_model_is_not_said_to_be_in_a_layer(tmp_path):
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for step in range(4):
+        at = step * 1_000 * US
+        for name, length in (("layer", 300), ("", 100)):
+            builder.kernel("gemm", launch=(at + US, at + 3 * US), run=(at + 4 * US, at + (4 + length) * US))
+            if name:
+                builder.range(name, at, at + 4 * US)
+            at += (length + 10) * US
+        builder.range("step", step * 1_000 * US, at)
+    results = analyze([builder.write(tmp_path / "report.sqlite")], replace(STEPS, layer_range="^layer"))
+    assert balance_short(results, 0).endswith("adds up: 100.0 % in ranges, 75.0 % in layers.")
 
 
 def test_of_limits_that_overlap_both_have_a_place(tmp_path):

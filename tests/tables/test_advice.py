@@ -253,6 +253,33 @@ def test_memory_is_allocated_before_the_loop(tmp_path, program, word):
     assert advice.bound_ns == 29 * (100 + 50) * US
 
 
+def test_what_is_allocated_once_does_not_load_code(tmp_path):
+    """Four launches of each kernel, of which the first loads its code for 5 ms: a host at its fastest loads it, too."""
+    program = Program("a.out")
+    for number in range(40):
+        name, load = f"own_{number // 4}", 5_000 * (number % 4 == 0)
+        program.call("cudaMalloc_v3020", 100).host(5)
+        begin = program.at
+        program.host(load + 2)
+        program.kernel(name, launch=(begin * US, program.at * US),
+                       run=((program.at + 1) * US, (program.at + 41) * US), **FULL)  # fmt: skip
+        program.host(41)
+    advice = said(program, tmp_path, replayed=True)[0]
+    assert advice["warm-up"].bound_ns >= 9 * 5_000 * US
+    assert 39 * 100 * US * 0.9 < advice["allocate-once"].bound_ns < 39 * 150 * US
+
+
+def test_host_code_of_equal_layers_is_one_place(tmp_path):
+    program = Program("a.out")
+    for _ in range(10):
+        for layer in range(4):
+            program.host(1_000 + 100 * layer, f"layers.{layer}.prepare").work("own", took=100)
+            program.host(100)
+    advice = said(program, tmp_path)[0]["host-code"]
+    assert advice.bound_ns == pytest.approx(10 * (4 * 1_000 + 600) * US, rel=0.05)
+    assert "in layers.3.prepare and 3 more" in advice.what
+
+
 @pytest.mark.parametrize("call", ["cudaStreamCreateWithFlags", "cudaGraphInstantiate"])
 def test_what_each_pass_makes_anew_is_made_before_the_loop(tmp_path, call):
     program = Program("a.out")

@@ -21,6 +21,7 @@ from xsp_post.workload.recording import next_name, split_command
 
 torch = pytest.importorskip("torch")
 
+from xsp_post.workload import program as program_module  # noqa: E402
 from xsp_post.workload.program import Watch  # noqa: E402
 
 TRAINING = """
@@ -109,6 +110,38 @@ def test_a_step_begins_where_the_first_of_the_models_is_called_again(calls, step
         watch.close()
     begun = json.loads((tmp_path / "summary.json").read_text())["begun_ns"]
     assert len(begun) - 1 == steps
+
+
+@pytest.mark.parametrize(
+    "calls, has_optimizer, recorded",
+    [
+        (("N" * 9 + "bu") * 4, True, 16),  # until the second update: calls 3 to 18
+        ("Nbu" * 9, True, 2),
+        ("N" * 50, True, 2 * program_module.MOST_TIMES),
+        ("N" * (2 * program_module.MOST_TIMES + 1), True, 2 * program_module.MOST_TIMES - 1),  # then the program ends
+        ("N" * 50, False, 2),
+    ],
+)  # fmt: skip
+def test_what_a_program_does_between_its_updates_is_recorded(calls, has_optimizer, recorded, tmp_path, monkeypatch):
+    """Many calls of a model lead to one update (reinforcement learning, a recurrent network stepped by hand)."""
+    net = modules()["N"]
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    monkeypatch.setattr(program_module.gc, "get_objects", lambda: [optimizer] * has_optimizer)
+    monkeypatch.setattr(program_module, "write_recording", lambda *_: None)
+    settings = {"warmup_count": 2, "step_count": 2, "profiler": "torch", "ranges": "torch", "to_the_end": True}
+    watch = Watch({**settings, "output": str(tmp_path)})
+    try:
+        for name in calls:
+            if name == "N":
+                made = net(torch.ones(2, 4))
+            elif name == "b":
+                made.sum().backward()
+            else:
+                optimizer.step()
+    finally:
+        watch.close()
+    begun = json.loads((tmp_path / "summary.json").read_text())["begun_ns"]
+    assert len(begun) - 1 - 2 == recorded
 
 
 GAN = """

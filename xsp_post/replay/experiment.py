@@ -475,12 +475,12 @@ def _without_orders(graph: Graph, amounts: Amounts, _: float) -> None:
 
 def _at_its_quickest(graph: Graph, amounts: Amounts, _: float) -> None:
     """The host is never slower than in the quickest quarter of its like: before the same launch after the same launch.
-    A thread that has waited finds its caches cold, and its processor asleep, for some time."""
+    A thread that has waited finds its caches cold, and its processor asleep, for some time. Code is loaded still."""
     calls, operations = graph.recording.calls, graph.recording.operations
     rows = np.flatnonzero(operations.call >= 0)[::-1]  # the first operation of a call is written last
     name = np.full(len(calls) + 1, -1)
     name[operations.call[rows]] = operations.name.codes[rows]
-    like, launches = [name[:-1], name[graph.source_call]], name[:-1] >= 0
+    like, launches = [name[:-1], name[graph.source_call]], (name[:-1] >= 0) & ~loading(graph)
     for before, now in ((graph.amounts.before_ns, amounts.before_ns), (graph.amounts.own_ns, amounts.own_ns)):
         quick = pd.Series(before).groupby(like).transform("quantile", 0.25).to_numpy()
         now[launches] = np.minimum(now, quick)[launches]

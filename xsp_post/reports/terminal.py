@@ -204,7 +204,8 @@ def balance_short(results: Results, capture_id: int) -> str:
     rows = results.found()
     rows = rows[rows["code"].eq("compiled-modules-unknown") & rows["capture_id"].eq(capture_id)]
     unnamed = "".join(sentence("tree.unnamed", what=what) for what in rows["example"].astype(str))
-    shares = {one.question: format_ratio_percent(1 - one.lost_ratio) for one in found}
+    own = total.self_device_ns / max(total.device_ns, 1)
+    shares = {one.question: format_ratio_percent(1 - one.lost_ratio - own * (one is total)) for one in found}
     return sentence(key, **shares, time=format_ns(total.device_ns)) + unnamed
 
 

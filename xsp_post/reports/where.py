@@ -1,8 +1,9 @@
 """What limits a program → where: the ranges, layers or calls that hold most of that time, in the user's own names."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -28,6 +29,7 @@ from xsp_post.tables.analyses.limits import (
     groups_of,
     in_scope,
 )
+from xsp_post.tables.analyses.places import line_of
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
@@ -43,7 +45,7 @@ class Place:
     most, for ``what_ns``: '' where no single thing holds much of it. ``time_ns`` in all; times are of one device.
     ``ratio`` of the time of the verdict; ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of
     what was recorded, which is no place. ``same_ns``: for ``what``, in all places. ``all_ns``: of the resource, in all
-    places; ``is_rest``: what is not in the other places."""
+    places; ``is_rest``: what is not in the other places, of all their resources (``kernels+host``)."""
 
     resource: str
     name: str
@@ -57,6 +59,7 @@ class Place:
     same_ns: int = 0
     all_ns: int = 0
     is_rest: bool = False
+    line: str = ""  # ``net.py:66``, of a module whose source line is known
 
     @property
     def is_unnamed(self) -> bool:
@@ -65,8 +68,8 @@ class Place:
 
 
 def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
-    """The places of what limits, largest first: of two limits at least one each. At the end what lies elsewhere, where
-    that is more than in the last one of them. The last are kept: sentence, screen and page show the same."""
+    """The places of what limits, largest first: of two limits at least one each. At the end what lies elsewhere, so
+    that they are all of its time. The last are kept: sentence, screen and page show the same."""
     last: list[tuple[Limit, int, list[Place]]] = results.kept("where", list)
     if not last or last[0][:2] != (limit, most):
         last[:] = [(limit, most, _found(results, limit, most))]
@@ -88,8 +91,11 @@ def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     ]
     left_ns = sum(one[0].all_ns for one in found if one) - sum(one.time_ns for one in kept)
     ratio = left_ns * limit.device_count / max(limit.whole_ns, 1)
-    is_much = left_ns > kept[-1].time_ns and ratio >= LEAST_RATIO
-    return [*named, Place(kept[0].resource, "", "", "", 0, left_ns, ratio, is_rest=True)] if is_much else named
+    held = dict.fromkeys(place.resource for place in (*kept, *rest))
+    words = [_work_of(limit) if one == "kernels" else one for one in held]
+    return (
+        [*named, Place("+".join(words), "", "", "", 0, left_ns, ratio, is_rest=True)] if ratio >= LEAST_RATIO else named
+    )
 
 
 @dataclass(frozen=True)
@@ -113,7 +119,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
-    tree = _Tree(paths, amounts, resource)
+    tree = _Tree(paths, amounts, resource, partial(line_of, results))
     heaviest = tree.heaviest(most)
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what runs at once counts once; of one device
@@ -172,12 +178,12 @@ def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -
 class _Tree:
     """The paths of a limit's captures, with the time in each and below it."""
 
-    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str) -> None:
+    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str]) -> None:
         keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
         above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
         self.parent = keys.get_indexer(above)
         self.forest = forest_of(self.parent)
-        self.amounts, self.resource = amounts, resource
+        self.amounts, self.resource, self.line = amounts, resource, line
         self.own = np.bincount(amounts.row, amounts.time_ns, len(paths)).astype(np.int64)
         self.time = self.forest.add_up(self.own)
         self.total = float(amounts.time_ns.sum())
@@ -187,11 +193,13 @@ class _Tree:
         self.is_rank = kind.eq("rank").to_numpy()
         self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
+        self.is_operator = kind.eq("operator").to_numpy()
         self.calls = paths["call_count"].to_numpy(np.int64)
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
-        ranges holds half of its time, and all around executions, give way to what is inside them."""
+        ranges holds half of its time, and all around executions, give way to what is inside them; a range of the
+        program does not to operators, which say what it did, not where."""
         candidates = [(np.flatnonzero(self.parent < 0), False)]
         found: list[Place] = []
         while candidates:
@@ -200,7 +208,8 @@ class _Tree:
                 break
             candidates = [one for one in candidates if one[0] is not rows or one[1] != is_own]
             groups = [] if is_own else self._inside(rows)
-            largest = max((self._time(group, False) for group in groups), default=0)
+            ranges = [group for group in groups if not self.is_operator[group].all()]
+            largest = max((self._time(group, False) for group in ranges), default=0)
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
             if groups and (opens or (2 * largest >= self._time(rows, False) and not self._is_layer(rows))):
                 alike = {self._alike(some): some for some, is_own in candidates if not is_own}
@@ -227,7 +236,8 @@ class _Tree:
         if "\n" in what and 2 * part < time:  # of no single call
             what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
         what, part = (what, part) if part >= _LITTLE * time else ("", 0)
-        return [Place(self.resource, *self._label(rows, is_own), what, part, time, is_whole=is_whole)]
+        line = "" if is_whole else shown(self.line(self.name[rows[0]]), 60)
+        return [Place(self.resource, *self._label(rows, is_own), what, part, time, is_whole=is_whole, line=line)]
 
     def _is_layer(self, rows: np.ndarray) -> bool:
         return bool((self.level[rows] == "LAYER").all())
@@ -279,6 +289,11 @@ class _Tree:
         return found
 
 
+def _work_of(limit: Limit) -> str:
+    """What stands for kernels where a CPU is the device are operators."""
+    return "kernels" if limit.is_gpu else "operators"
+
+
 def _short(name: str) -> str:
     """``BertLayer_0`` of ``nn.Module: BertLayer_0``: what stands behind the last colon."""
     return shown(visible(name.rpartition(": ")[2]), 200)
@@ -294,7 +309,8 @@ def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tupl
 def what_text(place: Place, most: int = 40) -> str:
     """What a place did, in words, with its time where that is a part of the place's."""
     if place.is_rest:
-        return sentence("bar.elsewhere")
+        words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
+        return sentence("bar.elsewhere", resource=" and ".join(words))
     if place.is_unnamed and not place.name:
         return sentence("bar.unnamed")
     if not place.what:
@@ -311,8 +327,10 @@ def what_text(place: Place, most: int = 40) -> str:
 
 def place_text(place: Place, most: int = 60) -> str:
     """``12 × BertLayer: host code``; names of at most so many letters."""
-    what = "" if place.name.endswith(f"::{place.what}") else what_text(place, most)  # an operator of a CPU is both
-    return ": ".join(filter(None, (shorten(place.name, max(most, 16)), what)))
+    same = place.name.rpartition("::")[2] == place.what.rpartition("::")[2]  # an operator of a CPU is both
+    what = "" if same and place.name else what_text(place, most)
+    line = f" ({place.line})" if place.line else ""
+    return ": ".join(filter(None, (shorten(place.name, max(most, 16)) + line, what)))
 
 
 def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
@@ -322,7 +340,6 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         return ""
     first = found[0]
     name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 48) or what_text(first)
-    name += f" in {shorten(first.around, 32)}" if first.around else ""
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
@@ -345,12 +362,14 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
     if is_unnamed:
         recorded = frame_or_empty(results, "captures", ["collector"])["collector"].astype(str)
         return sentence("next.stacks" if recorded.eq("torch").all() else "next.ranges")
-    if limit.is_gpu and limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
+    if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
         if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
             return sentence("next.graphs")
-        if "HIP" not in set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)):
+        if limit.is_gpu and "HIP" not in set(
+            frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)
+        ):
             return "" if counted_work_of(results, limit.captures) is not None else sentence("next.counters")
-        return sentence("next.kernels", place=where[0].name) if where and where[0].name else ""
+        return sentence("next.kernels", work=_work_of(limit), place=where[0].name) if where and where[0].name else ""
     advised = sum(one.bound_ratio for one in advice if one.is_limit)
     if not limit.is_gpu or advised >= gain or not where or not where[0].name or where[0].ratio < _LITTLE * gain:
         return ""

@@ -42,7 +42,7 @@ from xsp_post.tables.analyses.ranks import rank_sentence
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
 
-CONCERNS = "concerns"
+ACTS_ON = "acts on"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Why:
     capture_name: str = ""  # of several captures that are no job, the one that all this is of
     coverage_note: str = ""  # device time that the verdict leaves out, or that no launch is known of; "" none
     late_rank: str = ""  # the short form of ``ranks``
-    places: str = ""  # modules and lines with most device time, where lines are known
+    places: str = ""  # modules and lines with most device time, where lines are known; only with --verbose
     steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
     where: tuple[Place, ...] = ()  # the ranges with most of what limits
     next_capture: str = ""  # what to record next, where nothing, or no place, can be said
@@ -206,7 +206,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     if not limit.window_ns:
         return
     print_gains(console, limit, said.verdict["window"])
-    if said.places:
+    if said.places and verbose:
         one_line(console, Text(shown(said.places, 400)))
     _print_steps(console, said)
     first = said.latency if verbose else said.beyond
@@ -308,7 +308,7 @@ def _idle_of(limit: Limit) -> str:
 
 def reach_of(one: Advice) -> str:
     """Whether the bound of an advice is the most that it saves, or only the time that it concerns."""
-    return "at most" if one.is_bound else CONCERNS
+    return "at most" if one.is_bound else ACTS_ON
 
 
 def bound_text(one: Advice) -> str:

@@ -5,9 +5,11 @@ module that is called by no other and holds parameters: a loss, a metric or a tr
 begins with a call of the model that is called first, and ends where it is called again: behind another model, or at
 once where it is the only one, and behind an update of an optimizer where gradients were made since the call. From the
 last step before the recording on, models and their layers have ranges; after ``warmup_count`` steps the profiler
-begins, ``step_count`` steps later it ends, and the program too unless it is to go on.
+begins, ``step_count`` steps later it ends, and the program too unless it is to go on. A program that has an optimizer
+is recorded until it has updated twice, too: what it calls many times before an update is not all that it does.
 """
 
+import gc
 import json
 import os
 import re
@@ -30,6 +32,8 @@ from xsp_post.names.range_text import FORWARD
 from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
 
+MOST_TIMES = 20  # as many steps as are wanted, where a program with an optimizer does not update
+UPDATES = 2  # between them lies all that leads to one
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
 
 
@@ -50,6 +54,7 @@ class Watch:
         self._first = 0  # the model whose calls begin steps
         self._since_begin = 0  # calls of models
         self._is_updated, self._has_updates = True, False  # since the step began, ever
+        self._awaited_count = 0  # updates that the recording still goes on for
         self._gradient: tuple[int, int] | None = None  # of a parameter, at the last call
         self._ranges = ExitStack()
         self._profiler: Any = None
@@ -135,6 +140,7 @@ class Watch:
 
     def _updated(self, *_: Any) -> None:
         self._is_updated = self._has_updates = True
+        self._awaited_count -= self._profiler is not None
 
     def _add_ranges(self) -> None:
         """Ranges on the models that have none: of one model ``forward``, of several each by its class."""
@@ -146,14 +152,17 @@ class Watch:
 
     def _step(self) -> None:
         first, count = self._settings["warmup_count"], self._settings["step_count"]
-        if len(self._begun_ns) == first + count:
+        recorded = len(self._begun_ns) - first
+        if recorded >= count and (self._awaited_count <= 0 or recorded >= MOST_TIMES * count):
             self._finish()
             if not self._settings["to_the_end"]:
                 raise SystemExit(0)
         if self._is_over:
             return
-        if len(self._begun_ns) == first:
+        if recorded == 0:
             ended_ns = time.perf_counter_ns()
+            if any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects()):
+                self._awaited_count = min(UPDATES, count)
             self._start()
             self._starting_ns = time.perf_counter_ns() - ended_ns
         self._begun_ns.append(time.perf_counter_ns())

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pandas as pd
 
+from xsp_post.arrays.repeats import without_numbers
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
@@ -215,8 +216,8 @@ def _host(situation: Situation) -> list[Found]:
     has_place = rows["owner"].ne("") | rows["call_name"].ne("") | situation.is_lump(rows)
     rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):
-        owner = str(rows.groupby("owner", sort=False)["idle_ns"].sum().idxmax())
-        mine = rows[rows["owner"].eq(owner)]
+        alike = without_numbers(rows["owner"])[0]  # equal layers are one place
+        mine = rows[alike == rows["idle_ns"].groupby(alike).sum().idxmax()]
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
         found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "")
     return found
