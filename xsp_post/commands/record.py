@@ -2,6 +2,7 @@
 
 import shutil
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +41,7 @@ def record(
     make_folder(folder)
     try:
         made = recorded(program, Recording(warmup, steps, collector, to_the_end), folder)
-        _write_store(made.capture, store)
+        _write_store(made.capture, store, name.partition(".")[0])
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):  # where it was made for this recording it is empty
@@ -70,12 +71,17 @@ def step_times(before_s: float, within_s: float) -> str:
     return f"{said} Warning: {ratio:.2g} times as long. {why}: what limits them may not limit the others."
 
 
-def _write_store(capture: Path, store: Path) -> None:
-    from xsp_post.pipeline import captures_of
+def _write_store(capture: Path, store: Path, program: str) -> None:
+    """The capture's tables under the program's name: that of its file is the same for all programs."""
+    from xsp_post.pipeline import graph_of, loaded
     from xsp_post.store.store import StoreWriter
 
     with step("reading the recording …"), StoreWriter(store, force=False) as writer:
-        writer.finish(captures_of([capture]).complete())
+        (source,) = loaded([capture])
+        assert source.trace is not None  # what a profiler wrote
+        provenance = replace(source.trace.provenance, workload_name=program)
+        named = replace(source, trace=replace(source.trace, provenance=provenance))
+        writer.finish(graph_of([named]).complete())
 
 
 def _show(store: Path, last: Path | None, as_json: bool) -> None:

@@ -123,8 +123,9 @@ def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str
 
 
 def layer_name(name: object) -> str:
-    """A layer's name for a headline; ``[self]`` says what it is."""
-    return "the model outside its layers" if str(name) == SELF else shorten(visible(name), 60)
+    """A layer's name for a headline; ``[self]`` of the model, or of a module, says what it is."""
+    around, is_self, _ = visible(name).rpartition(SELF)
+    return f"{shorten(around.strip(), 46) or 'the model'} outside its layers" if is_self else shorten(visible(name), 60)
 
 
 def is_outside(layers: pd.DataFrame) -> pd.Series:
@@ -161,8 +162,8 @@ class _Details:
         if group.layer_count == 1:
             name, which, each = layer_name(row.layer_name), f"layer {row.layer_index}", _sureness(row, self.spreads)
         else:
-            path = visible(starred(group.first_path, group.last_path)).rsplit(" > ", 1)[-1]
-            name = f"{group.layer_count} × {shorten(path, 60)}"
+            path = visible(starred(group.first_path, group.last_path)).replace(f" > {SELF}", f" {SELF}")
+            name = f"{group.layer_count} × {layer_name(path.rsplit(' > ', 1)[-1])}"
             joined = group.last_index - group.first_index + 1 == group.layer_count
             which = f"layers {group.first_index} {'…' if joined else 'to'} {group.last_index}"
             low, high = format_ns(group.min_ns), format_ns(group.max_ns)
