@@ -62,6 +62,34 @@ class Job:
         self.sequence, self.backward = 0, False
         self.new: set[str] = set()
         self.load_us = rng.choice((0, 80, 300))
+        self.before()
+
+    def before(self) -> None:
+        """What programs do first, some of them: weights are loaded or drawn, kernels are tuned."""
+        first = self.rng.choice(("", "", "", "weights", "draws", "tuning"))
+        count = self.rng.randint(30, 160) if first else 0
+        for n in range(count):
+            size = self.rng.lognormvariate(0, 1)
+            if first == "weights":
+                self.t.copy(int(2_000_000 * size), stream=self.stream)
+                if n % 7 < 4:
+                    self.do([(B["h_norm"][4][0], 8 * size)])
+            elif first == "draws":
+                self.do(
+                    [
+                        (
+                            "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>(P)",
+                            9 * size,
+                        )
+                    ]
+                )
+            elif n % 8 == 0:
+                for name, us in self.rng.sample(B["odd"], 2):
+                    self.do([(name.split("<")[0].split("(")[0] + f"_config_{n}", us)], times=self.rng.randint(2, 5))
+                self.t.sync()
+        if first:
+            self.t.sync()
+            self.t.host(20_000)
 
     def do(
         self, *blocks: str | Kernels, size: float = 1.0, times: int = 1, stream: int | None = None, **more: Any
@@ -677,6 +705,55 @@ def segmentation(rng: Random) -> Program:
     return j.program(f"{steps} steps, {volumes} volumes by windows", "xy")
 
 
+def tune_then_generate(rng: Random) -> Program:
+    """Someone fine-tunes a model for some steps and looks at what it writes then."""
+    j = Job(rng, kineto=rng.random() < 0.3, said=rng.random() < 0.4)
+    j.ops = j.kineto
+    steps, tokens, depth = rng.randint(4, 7), rng.randint(8, 20), rng.choice((4, 6))
+    for n in range(steps):
+        j.t.copy(16_384)
+        with j.run(f"step {n}"):
+            llama(j, depth)
+            with j.t.mark(**NO_LAYER):
+                j.do("h_head", "loss")
+            with j.autograd():
+                j.do("loss_bw", "h_head")
+                j.do("h_bw", times=depth)
+            with j.t.mark(**NO_LAYER):
+                j.do("clip", "adam")
+            j.read()
+        j.t.host(300)
+    j.t.host(9_000)
+    with j.say("generate"):
+        for n in range(tokens):
+            with j.run():
+                llama(j, depth, 0.5 if n == 0 else 0.1)
+                with j.t.mark(**NO_LAYER):
+                    j.do("h_head", "v_sample", size=0.1)
+                j.read()
+    return j.program(f"{steps} steps, then {tokens} tokens, {depth} layers", "x", "l")
+
+
+def ladder(rng: Random) -> Program:
+    """A model measured for batches of 1, 2, 4 …: two runs to warm up, some that are timed, each waited for."""
+    j = Job(rng, said=rng.random() < 0.4, ops=rng.random() < 0.2)
+    rungs, again, depth = rng.randint(3, 5), rng.randint(3, 8), rng.choice((4, 6, 12))
+    for n in range(rungs):
+        a, b, c = ((64, 64, 7), (128, 64, 8), (256, 128, 9))[min(n, 2)]
+        with j.say(f"batch_size={2**n}"):
+            for _ in range(again + 2):
+                with j.run():
+                    j.do("h_emb")
+                    for _ in range(depth):
+                        with j.t.mark(l=j.m.group()):
+                            j.do(filled("bert", a=a, b=b, c=c), size=0.5 * 1.7**n)
+                    with j.t.mark(**NO_LAYER):
+                        j.do("ort_head")
+                j.t.sync()
+        j.t.host(2_000)
+    return j.program(f"{rungs} sizes, {again + 2} times each, {depth} layers", "x", "l")
+
+
 # --- engines of language models -----------------------------------------------------------------------------------
 
 
@@ -1188,7 +1265,8 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
     one.__name__: one
     for one in (
         deepspeed_zero3, megatron_stage, titan_compiled, trainer_with_ema, grpo, verl, torchtune_recompute, recommender,
-        neighbours, vision_window, mixture_of_experts, lengths, segmentation, vllm_pieces, vllm_whole, sglang_experts,
+        neighbours, vision_window, mixture_of_experts, lengths, segmentation, tune_then_generate, ladder,
+        vllm_pieces, vllm_whole, sglang_experts,
         tensorrt_llm, llama_cpp, eagle, prefill_worker, flux, whisper, video_detector, jax_training, jax_tokens,
         onnx_batches, instances, triton_sweep, gemm_program, chores, zoo_of_kernels,
     )
@@ -1210,4 +1288,28 @@ def draw(seed: int) -> Program:
         elif odd < 0.2 and not program.is_kineto:
             lose(program, rng, 0.002, 0.001)
             program.about += ", rows lost"
+    beside(program, rng)
     return program
+
+
+def beside(program: Program, rng: Random) -> None:
+    """Ranges that say nothing of the structure: one around everything, those of a thread that launches nothing."""
+    [m] = program.machines
+    start, end = min(row["start"] for row in m.calls), max(row["end"] for row in m.calls)
+    kind = "python_function" if program.is_kineto else "nvtx"
+    if rng.random() < 0.15:
+        text = rng.choice(("<module>", "main", "profile", "run_benchmark", "train.py(88): <module>"))
+        [tid] = {row["tid"] for row in m.calls[:1]}
+        row = {"text": text, "start": start - 900, "end": end + 900, "tid": tid, "kind": kind, "args": {}}
+        m.ranges.append(row)
+        program.about += ", one range around"
+    if rng.random() < 0.15:
+        other, at = m.thread(77, start, "monitor"), start
+        every = (end - start) / rng.randint(6, 40)
+        text = rng.choice(("heartbeat", "gc", "poll", "log_metrics"))
+        while at + every < end:
+            at += int(every * rng.uniform(0.9, 1.1))
+            m.ranges.append(
+                {"text": text, "start": at, "end": at + 9_000, "tid": other.tid, "kind": kind, "args": {}}
+            )  # fmt: skip
+        program.about += ", a thread beside"
