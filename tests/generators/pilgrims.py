@@ -78,7 +78,7 @@ class Job:
                 self.do(
                     [
                         (
-                            "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<float, 4>(P)",
+                            "void at::native::(anonymous namespace)::distribution_elementwise_grid_stride_kernel<4>(P)",
                             9 * size,
                         )
                     ]
@@ -208,6 +208,19 @@ def engine_pass(j: Job, depth: int, size: float) -> None:
         j.do("v_addnorm")
     with j.t.mark(**NO_LAYER):
         j.do("v_head")
+
+
+def engine_parts(j: Job, depth: int) -> list[tuple[Kernels, dict[str, int]]]:
+    """`engine_pass` as nodes of a graph."""
+    parts: list[tuple[Kernels, dict[str, int]]] = [(B["v_emb"], NO_LAYER)]
+    before = NOT_JUDGED
+    for n in range(depth):
+        group = j.m.group()
+        parts.append((B["v_addnorm" if n else "v_norm"], {"l": group, "k": before if n else group}))
+        body = ("v_qkv", "v_rope", "v_attn", "v_o", "v_addnorm", "v_mlp")
+        parts.append(([k for b in body for k in B[b]], {"l": group, "k": group}))
+        before = group
+    return [*parts, (B["v_addnorm"], {"l": NOT_JUDGED, "k": before}), (B["v_head"], NO_LAYER)]
 
 
 def nodes_of(*parts: tuple[Kernels, dict[str, int]]) -> tuple[Kernels, list[dict[str, int]]]:
@@ -428,20 +441,7 @@ def verl(rng: Random) -> Program:
                     engine_pass(j, depth, 2.5)
                     j.do("v_sample")
                 for _ in range(tokens):
-                    parts: list[tuple[Kernels, dict[str, int]]] = [(B["v_emb"], NO_LAYER)]
-                    for n in range(depth):
-                        body = (
-                            "v_addnorm" if n else "v_norm",
-                            "v_qkv",
-                            "v_rope",
-                            "v_attn",
-                            "v_o",
-                            "v_addnorm",
-                            "v_mlp",
-                        )
-                        parts.append(([k for b in body for k in B[b]], {"l": j.m.group()}))
-                    parts.append((B["v_addnorm"] + B["v_head"], NO_LAYER))
-                    kernels, marks = nodes_of(*parts)
+                    kernels, marks = nodes_of(*engine_parts(j, depth))
                     with j.run(labels="y"):
                         j.do("v_meta")
                         j.t.graph(kernels, stream=j.stream, node_base=5 << 32, marks=marks)
@@ -450,13 +450,13 @@ def verl(rng: Random) -> Program:
                         j.read()
             with j.run("compute_log_prob", "zy"):
                 for _ in range(micro):
-                    llama(j, depth)
+                    llama(j, depth, labels="lk")
                     with j.t.mark(**NO_LAYER):
                         j.do("h_head", "loss")
                 j.read()
             with j.run("update_actor", "zy"):
                 for _ in range(micro):
-                    llama(j, depth)
+                    llama(j, depth, labels="lk")
                     with j.t.mark(**NO_LAYER):
                         j.do("h_head", "loss")
                     with j.autograd():
@@ -466,7 +466,7 @@ def verl(rng: Random) -> Program:
                     j.do("clip", "adam")
                 j.read()
         j.t.host(3_000)
-    return j.program(f"{rounds} rounds of {tokens + 1} tokens, {micro} micro-batches, {depth} layers", "xyz", "l")
+    return j.program(f"{rounds} rounds of {tokens + 1} tokens, {micro} micro-batches, {depth} layers", "xyz", "lk")
 
 
 def torchtune_recompute(rng: Random) -> Program:
@@ -712,7 +712,7 @@ def tune_then_generate(rng: Random) -> Program:
     steps, tokens, depth = rng.randint(4, 7), rng.randint(8, 20), rng.choice((4, 6))
     for n in range(steps):
         j.t.copy(16_384)
-        with j.run(f"step {n}"):
+        with j.run(f"step {n}", "xy"):
             llama(j, depth)
             with j.t.mark(**NO_LAYER):
                 j.do("h_head", "loss")
@@ -724,14 +724,14 @@ def tune_then_generate(rng: Random) -> Program:
             j.read()
         j.t.host(300)
     j.t.host(9_000)
-    with j.say("generate"):
+    with j.say("generate"), j.t.mark(y=j.m.group()):
         for n in range(tokens):
             with j.run():
                 llama(j, depth, 0.5 if n == 0 else 0.1)
                 with j.t.mark(**NO_LAYER):
                     j.do("h_head", "v_sample", size=0.1)
                 j.read()
-    return j.program(f"{steps} steps, then {tokens} tokens, {depth} layers", "x", "l")
+    return j.program(f"{steps} steps, then {tokens} tokens, {depth} layers", "xy" if j.said else "x", "l")
 
 
 def ladder(rng: Random) -> Program:
@@ -773,7 +773,9 @@ def vllm_pieces(rng: Random) -> Program:
             before, group = NOT_JUDGED, j.m.group()
             size = 1 + c / 300
             first = B["v_emb"] + B["v_norm"] + B["v_qkv"] + B["v_rope"]
-            marks = [{"l": NOT_JUDGED if n == 0 else group, "k": NOT_JUDGED} for n in range(len(first))]
+            marks = [
+                {"l": group if n else NOT_JUDGED, "k": group if n > 1 else NOT_JUDGED} for n in range(len(first))
+            ]  # fmt: skip
             j.t.graph([(n, u * size * j.speed) for n, u in first], stream=j.stream, node_base=9 << 32, marks=marks)
             for n in range(depth):
                 with j.t.mark(l=group, k=group):
@@ -781,7 +783,8 @@ def vllm_pieces(rng: Random) -> Program:
                 parts = [(B["v_o"] + B["v_addnorm"] + B["v_mlp"], {"l": group, "k": group})]
                 before, group = group, j.m.group()
                 if n < depth - 1:
-                    parts.append((B["v_addnorm"] + B["v_qkv"] + B["v_rope"], {"l": group, "k": before}))
+                    parts += [(B["v_addnorm"], {"l": group, "k": before})]
+                    parts += [(B["v_qkv"] + B["v_rope"], {"l": group, "k": group})]
                 else:
                     parts.append((B["v_addnorm"], NO_LAYER))
                 kernels, marks = nodes_of(*parts)
@@ -810,16 +813,7 @@ def vllm_whole(rng: Random) -> Program:
             if prompt:
                 engine_pass(j, depth, rng.uniform(3, 6))
             else:
-                parts: list[tuple[Kernels, dict[str, int]]] = [(B["v_emb"], NO_LAYER)]
-                before = NOT_JUDGED
-                for n in range(depth):
-                    group = j.m.group()
-                    parts.append((B["v_addnorm" if n else "v_norm"], {"l": group, "k": before if n else group}))
-                    body = ("v_qkv", "v_rope", "v_attn", "v_o", "v_addnorm", "v_mlp")
-                    parts.append(([k for b in body for k in B[b]], {"l": group, "k": group}))
-                    before = group
-                parts += [(B["v_addnorm"], {"l": NOT_JUDGED, "k": before}), (B["v_head"], NO_LAYER)]
-                kernels, marks = nodes_of(*parts)
+                kernels, marks = nodes_of(*engine_parts(j, depth))
                 j.t.graph(kernels, stream=j.stream, node_base=(20 + g) << 32, marks=marks)
             with j.t.mark(**NO_LAYER):
                 j.do("v_sample")

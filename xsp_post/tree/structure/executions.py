@@ -499,14 +499,20 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     if len(last) < 3:
         return starts, ends, series
     size = int(np.median(np.diff(last)))
-    # what follows an update up to the end of a turn
-    after = int(np.median(np.append(ends, len(works))[np.searchsorted(ends, last, side="right")] - last))
+    # what follows an update up to the end of a turn, or to where the next looks tokens up
+    bounds = np.union1d(np.append(ends, len(works)), np.flatnonzero(traits.family == EMBEDDING))
+    after = int(np.median(bounds[np.searchsorted(bounds, last, side="right")] - last))
     cut = last + (after if after <= constants.uneven_ratio * size else 1)
     is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
     if not is_even.all():
         return starts, ends, series
     kind, rest = int(series[np.argmax(ends - starts)]) if len(series) else 0, starts >= cut[-1]
-    starts, ends = np.r_[0, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
+    first = 0
+    for said in (traits.family, launches.symbols):  # what was prepared before is in none
+        usual = said[cut[0] : cut[1]]
+        begins, often = _begins(said[: cut[0]], usual), len(_begins(usual, usual))
+        first = begins[-often] if len(begins) >= often else first
+    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
