@@ -16,8 +16,8 @@ AUTHORS = {
     # spectral blocks, a smaller last batch, searches, a window, noise
     "newcomers": ((2, 3, 4, 6, 7, 9, 23, 28), 10),
     # noise, operators of a pool of threads, numbered ranges of two threads, evaluation before a step, beside marked
-    # steps, steps of a stencil checked now and then, two layers a stage
-    "outsiders": ((17, 22, 27, 30, 33, 42, 60, 84), 12),
+    # steps, steps of a stencil checked now and then, two layers a stage; a last turn cut off before it began
+    "outsiders": ((17, 22, 27, 30, 33, 42, 60, 84, 88003), 12),
     # collectives in hooks around layers, an encoder and a decoder of two attentions, chores of one range each, frames
     # whose last stage varies, an evaluation beside marked steps
     "guests": ((5, 11, 25, 46, 263, 7023), 20),
@@ -38,8 +38,8 @@ AUTHORS = {
     # compiled model), alike ranges with more in them than turns, ranges of small layers
     "travellers": ((6, 35, 36, 50, 51, 58, 65, 80), 25),
     # weights drawn, tables loaded and kernels tuned before the first step: neighbourhoods, a stage of a pipeline, a
-    # recommender, batches of other lengths
-    "pilgrims": ((1031, 1057, 1063, 1067), 30),
+    # recommender, batches of other lengths; more tokens in one roll-out
+    "pilgrims": ((1031, 1057, 1063, 1067, 91018), 30),
 }  # fmt: skip
 
 

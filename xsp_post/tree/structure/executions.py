@@ -295,7 +295,7 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     if len(rows):
         starts, ends, series = _rotated(starts, ends, series, launches)
     starts, ends, series = _up_to_updates(starts, ends, series, launches)
-    starts, ends, series = _evaluations_apart(structure, starts, ends, series)
+    starts, ends, series = _evaluations_apart(structure, starts, ends, series, constants)
     if not len(starts):
         return _of_layers(structure, layers, launches)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
@@ -476,8 +476,10 @@ def _moved(
     starts: np.ndarray, ends: np.ndarray, offset: int, size: int, launches: Launches
 ) -> tuple[np.ndarray, np.ndarray]:
     """Turns that begin ``offset`` later; what is left before the first and after the last of each loop is cut off."""
-    begin, symbols = np.maximum(ends - (size - offset), starts), launches.symbols
     opens = np.r_[True, starts[1:] != ends[:-1]]
+    some = opens | ~np.r_[opens[1:], True] | (ends - starts >= offset)  # in others cut off no execution begins
+    starts, ends, opens = starts[some], ends[some], opens[some]
+    begin, symbols = np.maximum(ends - (size - offset), starts), launches.symbols
     closes = np.r_[opens[1:], True]
     stop = np.r_[begin[1:], 0]
     body = symbols[starts[len(starts) // 2] : starts[len(starts) // 2] + offset]
@@ -516,8 +518,11 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
-def _evaluations_apart(structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray) -> _Found:
-    """A step of training that holds more passes than usual has its own last: those before them are executions."""
+def _evaluations_apart(
+    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, constants: Constants
+) -> _Found:
+    """A step of training that holds more passes than usual has its own last: those before them are executions. Where
+    many follow one another in any step (tokens of a roll-out), more of them are no evaluation."""
     loops, kinds = structure.loops, structure.kinds
     is_step = np.array([k.role == STEP for k in kinds], bool)[series]
     for kind in [k for k, one in enumerate(kinds) if one.role == PASS] if is_step.any() else []:
@@ -528,7 +533,9 @@ def _evaluations_apart(structure: Structure, starts: np.ndarray, ends: np.ndarra
         usual = int(np.median((high - low)[is_step]))
         more = np.flatnonzero(is_step & (high - low > usual) & ((high - low)[is_step].min() == usual > 0))
         more = more[begin[low[more]] == starts[more]]
-        if len(more):
+        follows = np.cumsum(np.r_[False, begin[1:] == end[:-1], False])
+        in_a_row = 1 + np.median((follows[np.maximum(high - 1, low)] - follows[low])[is_step])
+        if len(more) and in_a_row < constants.fewest_turns:
             taken = np.concatenate([np.arange(low[k], high[k] - usual) for k in more.tolist()])
             starts = starts.copy()
             starts[more] = end[high[more] - usual - 1]
