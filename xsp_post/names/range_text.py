@@ -25,7 +25,8 @@ Pure Python: readers need no torch.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from xsp_post.base.values import dataclass
 
 DOMAIN = "xsp"
 PREFIX = "xsp/"  # in front of the text where the format knows no domains (PyTorch-profiler annotations)

@@ -1,10 +1,9 @@
 """Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, of_captures
 from xsp_post.replay.executions import Executions, find_executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
