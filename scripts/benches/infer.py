@@ -51,7 +51,7 @@ np.savez(path, **{name: frame[name].to_numpy() for name in frame})
 INFER = """
 import sys
 import numpy as np, pandas as pd
-from xsp_post.tree.structure import infer
+from xsp_post.tree.structure.find import infer
 sys.path.insert(0, sys.argv[1])
 from sequences import NAMES
 with np.load(sys.argv[2]) as columns:

@@ -183,7 +183,7 @@ def test_no_gain_is_more_than_was_taken_away(tmp_path, taken_ns, is_said):
     run_steps(DEVICE, 8, tmp_path / "r.sqlite")
     trial = _Trial(identity_of(analyze([tmp_path / "r.sqlite"], Options(model_range="^step")), 0), None)
     recorded_gain = trial.gain((KERNELS,), 0).gain_ratio
-    assert trial.taken_ns[(KERNELS,)] >= recorded_gain * trial.replayed_ns[0] and not trial.beyond_share
+    assert trial.taken_ns[(KERNELS,)] >= recorded_gain * trial.identity.elapsed_ns[0] and not trial.beyond_share
     trial.taken_ns[(KERNELS,)] = taken_ns
     assert (trial.gain((KERNELS,), 0).gain_ratio < recorded_gain) == is_said == bool(trial.beyond_share)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,6 +140,26 @@ def programs(draw, kinds=("launched", "lost"), least=0):
 @given(programs())
 def test_a_replay_is_what_a_loop_over_the_calls_gives(made):
     agree(make_graph(*made))
+
+
+@examples(150)
+@given(programs(), st.data())
+def test_a_change_gives_the_same_after_a_replay_and_alone(made, data):
+    """A graph keeps the order of its first program; another change finds that order, or one of its own."""
+    used, fresh = make_graph(*made), make_graph(*made)
+    replay(used)
+    changed = used.amounts.copy()
+    for name in data.draw(st.lists(st.sampled_from(["own_ns", "latency_ns", "gap_ns", "duration_ns"]), unique=True)):
+        vars(changed)[name] *= 2
+    for name in data.draw(st.lists(st.sampled_from(["waits", "is_blocking"]), unique=True)):
+        vars(changed)[name][:] = False
+    if data.draw(st.booleans()):
+        changed.stream[:] = 0
+    if data.draw(st.booleans()):
+        changed.orders, changed.queue_depth = changed.orders[:0], 2
+    one, other = replay(used, changed), replay(fresh, changed)
+    for name in ("call_start_ns", "call_end_ns", "start_ns", "end_ns", "is_settled"):
+        assert np.array_equal(vars(one)[name], vars(other)[name]), name
 
 
 def test_calls_follow_the_one_before_on_their_thread_or_take_turns():

@@ -5,6 +5,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.cutting import distinct
 from xsp_post.base.values import dataclass
 from xsp_post.replay.graph import Graph, Replayed
 from xsp_post.replay.recording import main_executions
@@ -172,3 +173,35 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     period = np.append(np.where(follows, np.diff(done).astype(float), np.nan), np.nan)
     return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
                          "latency_ns": end - begin, "period_ns": period})  # fmt: skip
+
+
+def elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: bool) -> float:
+    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes.
+    ``of_device``: not what the host did before the first device work of the recording and after the last one.
+
+    A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
+    process had launched before, and of what was queued before its own first work.
+    """
+    operations, measured = graph.recording.operations, measure(executions, clock)
+    if of_device:
+        measured = without_edges(executions, graph, clock, measured)
+    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
+    earliest, taken = executions.of_work(np.minimum, clock.start_ns), []
+    for process in distinct(executions.process):
+        mine = np.flatnonzero(executions.process == process)
+        if executions.is_apart:
+            taken.append((end - begin)[mine].sum())
+            continue
+        first = executions.first_call[mine[0]]
+        own = operations.process == process
+        older = own & (operations.place < first) & (operations.call >= 0)
+        queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
+        free = max(clock.end_ns[older].max(initial=0), queued_ns)
+        taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
+    return float(np.mean(taken))
+
+
+def both_elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, float]:
+    """`elapsed` of the device, and with what the host did before and after."""
+    device, latency = (elapsed(graph, executions, clock, of_device=one) for one in (True, False))
+    return device, latency

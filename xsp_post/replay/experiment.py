@@ -39,15 +39,7 @@ from xsp_post.replay.changes import (
     usual,
     without_operations,
 )
-from xsp_post.replay.executions import (
-    Clock,
-    Executions,
-    find_executions,
-    measure,
-    recorded_clock,
-    simulated_clock,
-    without_edges,
-)
+from xsp_post.replay.executions import Executions, both_elapsed, elapsed, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
@@ -151,7 +143,7 @@ def ideal_gain(
     """The share of the executions' time, from their first device work to the last, that goes where resources take no
     time, changes (`parse_change`) are made, and operations take ``factors`` times what they did; those that take none
     are gone, with their launches. None where nothing matches."""
-    graph, executions = identity.graph, find_executions(identity.graph, of_every_kind=True)
+    graph, executions = identity.graph, identity.every_execution
     amounts, hits = graph.amounts.copy(), factors is not None
     for text in ideals:
         try:
@@ -167,9 +159,9 @@ def ideal_gain(
     if factors is not None:
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
         _remove(graph, amounts, (factors == 0) & with_launches)
-    before = _elapsed(graph, executions, simulated_clock(identity.replayed), of_device=True)
     executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
-    after = _elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
+    after = elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
+    before = identity.elapsed_ns[0]
     return 1 - after / before if before > 0 else None
 
 
@@ -181,7 +173,7 @@ class _Trial:
         self.beyond: dict[str, float] = {}  # resources whose replay saved more than the half that was taken away
         self.beyond_share: dict[str, float] = {}  # and those that saved more than went from all their operations
         self.taken_ns: dict[tuple[str, ...], float] = {}  # from all calls and operations; inf: waits went, too
-        self.is_bandwidth, self.executions = is_bandwidth, find_executions(identity.graph, of_every_kind=True)
+        self.is_bandwidth, self.executions = is_bandwidth, identity.every_execution
 
     @cached_property
     def parts(self) -> dict[str, np.ndarray]:
@@ -208,12 +200,7 @@ class _Trial:
     @cached_property
     def recorded_ns(self) -> tuple[float, float]:
         """As recorded."""
-        return self._times(self.executions, recorded_clock(self.identity.graph))
-
-    @cached_property
-    def replayed_ns(self) -> tuple[float, float]:
-        """In the replay without a change."""
-        return self._times(self.executions, simulated_clock(self.identity.replayed))
+        return both_elapsed(self.identity.graph, self.executions, recorded_clock(self.identity.graph))
 
     @cached_property
     def busiest_ns(self) -> int:
@@ -231,7 +218,7 @@ class _Trial:
 
     def error_ratio(self, question: int) -> float:
         """How far the replay without a change is off in this time."""
-        return abs(self.replayed_ns[question] / max(self.recorded_ns[question], 1) - 1)
+        return abs(self.identity.elapsed_ns[question] / max(self.recorded_ns[question], 1) - 1)
 
     def gain(self, resources: tuple[str, ...], question: int) -> Gain:
         """Work without a launch row either follows its stream or stays where it was: the gain lies between the two."""
@@ -240,7 +227,7 @@ class _Trial:
             self.known[resources] = [
                 self._replayed(resources, at) for at in ((None,) if starts is None else (None, starts))
             ]
-        before = max(self.replayed_ns[question], 1)
+        before = max(self.identity.elapsed_ns[question], 1)
         ways = [1 - after[question] / before for after in self.known[resources]]
         middle = (ways[0] + ways[-1]) / 2
         if middle > (1 - FACTOR) * (1 + LARGEST_ERROR_RATIO):
@@ -267,9 +254,9 @@ class _Trial:
         if release_ns is not None:
             amounts.release_ns = release_ns
         if HOST not in resources and _alike(amounts, graph.amounts):
-            return self.replayed_ns
-        device, latency = self._times(executions, simulated_clock(replay(graph, amounts)))
-        now = self.replayed_ns if is_half else (device, latency)
+            return self.identity.elapsed_ns
+        device, latency = both_elapsed(graph, executions, simulated_clock(replay(graph, amounts)))
+        now = self.identity.elapsed_ns if is_half else (device, latency)
         return (device + now[0]) / 2, (latency + now[1]) / 2
 
     def _shorter(self, resources: Sequence[str], factor: float) -> Amounts:
@@ -281,39 +268,9 @@ class _Trial:
                 _scale(amounts.duration_ns, self.parts[name], factor)
         return amounts
 
-    def _times(self, executions: Executions, clock: Clock) -> tuple[float, float]:
-        device, latency = (_elapsed(self.identity.graph, executions, clock, of_device=one) for one in (True, False))
-        return device, latency
-
 
 def _alike(one: Amounts, other: Amounts) -> bool:
     return all(np.array_equal(value, vars(other)[name]) for name, value in vars(one).items())
-
-
-def _elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: bool) -> float:
-    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes.
-    ``of_device``: not what the host did before the first device work of the recording and after the last one.
-
-    A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
-    process had launched before, and of what was queued before its own first work.
-    """
-    operations, measured = graph.recording.operations, measure(executions, clock)
-    if of_device:
-        measured = without_edges(executions, graph, clock, measured)
-    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
-    earliest, taken = executions.of_work(np.minimum, clock.start_ns), []
-    for process in distinct(executions.process):
-        mine = np.flatnonzero(executions.process == process)
-        if executions.is_apart:
-            taken.append((end - begin)[mine].sum())
-            continue
-        first = executions.first_call[mine[0]]
-        own = operations.process == process
-        older = own & (operations.place < first) & (operations.call >= 0)
-        queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
-        free = max(clock.end_ns[older].max(initial=0), queued_ns)
-        taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
-    return float(np.mean(taken))
 
 
 def _with_shorter_edges(executions: Executions, factor: float) -> Executions:

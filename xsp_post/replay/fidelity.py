@@ -1,11 +1,20 @@
 """Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
 
+from functools import cached_property
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, of_captures
-from xsp_post.replay.executions import Executions, find_executions, measure, recorded_clock, simulated_clock
+from xsp_post.replay.executions import (
+    Executions,
+    both_elapsed,
+    find_executions,
+    measure,
+    recorded_clock,
+    simulated_clock,
+)
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
 from xsp_post.replay.learning import learn
 from xsp_post.replay.recording import Operations, read_recording
@@ -28,6 +37,16 @@ class Identity:
     orphan_ratio: float
     refusal: str  # why nothing is predicted; '' when it is
     is_serial: bool = False  # a profiler ran the kernels one by one
+
+    @cached_property
+    def every_execution(self) -> Executions:
+        """The measured executions of all kinds."""
+        return find_executions(self.graph, of_every_kind=True)
+
+    @cached_property
+    def elapsed_ns(self) -> tuple[float, float]:
+        """Of these in the replay without a change: of the device, and with the host before and after."""
+        return both_elapsed(self.graph, self.every_execution, simulated_clock(self.replayed))
 
 
 def identity_of(results: Results, capture_id: int) -> Identity:

@@ -65,6 +65,20 @@ class Graph:
     source: np.ndarray  # per call: register whose clock it follows (ZERO: none before it)
     thread_register: np.ndarray  # per call
     begin_ns: int
+    layout: _Layout | None = None  # of the program that ran first: most changes alter times only
+
+
+@dataclass
+class _Layout:
+    """What programs have in common that differ in times only."""
+
+    structure: list[np.ndarray | int]  # `_structure` of the amounts that it serves
+    order: np.ndarray  # of the steps as they are made
+    target: np.ndarray  # this and below: by `Steps`, in order
+    first: np.ndarray
+    second: np.ndarray
+    kind: np.ndarray
+    index: np.ndarray
 
 
 @dataclass
@@ -204,15 +218,25 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]
         add(mine * 4 + 3, 1 + one, RETURN, mine, graph.thread_register[mine], graph.thread_register[mine], 0,
             first_stream + one, amounts.after_ns[mine])  # fmt: skip
-    place, sub, kind, index, target, first, first_ns, second, second_ns = (
-        np.concatenate([part[k] for part in parts]) for k in range(9)
-    )
-    order = np.lexsort((sub, place))
+
+    def column(number: int) -> np.ndarray:
+        return np.concatenate([part[number] for part in parts])
+
+    layout, structure = graph.layout, _structure(amounts)
+    if layout is None or not all(map(np.array_equal, structure, layout.structure)):
+        order = np.lexsort((column(1), column(0)))
+        layout = _Layout([np.copy(one) for one in structure], order, *(column(k)[order] for k in (4, 5, 7, 2, 3)))
+        graph.layout = graph.layout or layout
+    first_ns, second_ns = (column(k)[layout.order] for k in (6, 8))
     program = Program(
-        target[order], first[order], first_ns[order], second[order], second_ns[order],
-        first_stream + stream_count + event_count,
-    )  # fmt: skip
-    return Steps(program, kind[order], index[order])
+        layout.target, layout.first, first_ns, layout.second, second_ns, first_stream + stream_count + event_count
+    )
+    return Steps(program, layout.kind, layout.index)
+
+
+def _structure(amounts: Amounts) -> list[np.ndarray | int]:
+    """What decides which steps there are, and in which order."""
+    return [amounts.waits, amounts.is_blocking, amounts.stream, amounts.orders, amounts.meetings, amounts.queue_depth]
 
 
 def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:

@@ -26,7 +26,7 @@ from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of
 
 if TYPE_CHECKING:
-    from xsp_post.tree.structure import Inference
+    from xsp_post.tree.structure.find import Inference
 
 
 def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray, operators: np.ndarray) -> Draft:

@@ -30,7 +30,7 @@ from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_ope
 from xsp_post.tree.structure.constants import Constants
 
 if TYPE_CHECKING:
-    from xsp_post.tree.structure import Inference
+    from xsp_post.tree.structure.find import Inference
 
 _MOST_DEPTH = 16
 
@@ -60,7 +60,7 @@ def outside_ranges(draft: Draft) -> Draft:
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
-    from xsp_post.tree.structure import infer  # no small thing to import, and most captures have ranges
+    from xsp_post.tree.structure.find import infer  # no small thing to import, and most captures have ranges
 
     frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows])
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
@@ -136,7 +136,7 @@ def periods_of(
     activities = trace.activities.assign(launch_id=launch_id)
     kind = activities["kind"].to_numpy()
     rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
-    from xsp_post.tree.structure import infer
+    from xsp_post.tree.structure.find import infer
 
     frame = launch_columns(trace, activities, rows)
     found = infer(frame, trace.strings, hints=hints(trace), constants=constants)
@@ -211,7 +211,7 @@ def passes_inside(draft: Draft) -> Draft:
     rows = np.flatnonzero(draft.works() & (home[draft.node] >= 0))
     if not len(rows):
         return draft
-    from xsp_post.tree.structure import infer
+    from xsp_post.tree.structure.find import infer
 
     frame = launch_columns(draft.trace, draft.activities, rows)
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
@@ -319,7 +319,7 @@ def blocks_inside(draft: Draft) -> Draft:
     rows = np.flatnonzero(draft.works() & (home_of_node[draft.node] >= 0) & has_launch)
     if not len(rows):
         return draft
-    from xsp_post.tree.structure import infer_inside
+    from xsp_post.tree.structure.find import infer_inside
 
     frame = launch_columns(draft.trace, draft.activities, rows)
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from properties import examples
 from sequences import NAMES, launch_frame, noisy_turns
 
-from xsp_post.tree.structure import infer
 from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.structure.find import infer
 from xsp_post.tree.structure.hashes import Hashed
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 from conftest import CANARY
 
-from xsp_post.tree.structure import infer
+from xsp_post.tree.structure.find import infer
 
 QUERY = """
 SELECT k.start, k.end, k.globalPid, r.globalTid, k.streamId, k.deviceId, k.gridX, k.gridY, k.gridZ,

@@ -4,7 +4,3 @@ The modules, from the bottom: `hashes`, `fold` (loops of a sequence), `labels` (
 (which loops are executions), `outline` (what each consists of), `nodes` (one frame of all), `find` (all sequences of a
 capture).
 """
-
-from xsp_post.tree.structure.find import Inference, infer, infer_inside
-
-__all__ = ["Inference", "infer", "infer_inside"]
