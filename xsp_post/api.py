@@ -95,7 +95,8 @@ class Profile(Mapping[str, pd.DataFrame]):
         return f"<{type(self).__name__} {self.name!r}: {len(self)} tables{about}>"
 
     def _repr_html_(self) -> str:
-        """What a notebook shows: the verdict, the tree and the findings; of a comparison or a fleet its summary."""
+        """What a notebook shows: the first screen of the tree, and all of it folded; of a comparison or a fleet its
+        summary."""
         from xsp_post.reports.notebook import html_of
 
         return html_of(self.results, self.name) or self.summary.to_html(max_rows=40, index=False)

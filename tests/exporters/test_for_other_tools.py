@@ -91,9 +91,11 @@ def test_otlp_spans_lie_when_the_program_ran(profile, captures, tmp_path):
     assert starts and all(began <= start < began + HOUR_NS for start in starts)
 
 
-def test_a_notebook_shows_verdict_tree_and_findings(profile):
+def test_a_notebook_shows_the_first_screen_and_folded_away_all_of_it(profile):
     html = profile._repr_html_()
-    assert "<p>Verdict" in html and "Balance" in html and "Findings" in html
+    first, _, whole = html.partition("<details>")
+    assert first.count("Verdict") == 1 and "The balance of" in first and "Findings" not in first
+    assert "Balance" in whole and "Findings" in whole
     assert "<script" not in html and len(html) < 20_000
 
 

@@ -1,4 +1,4 @@
-"""Results → what a notebook shows of them: the verdict, the tree and the findings, as the terminal prints them."""
+"""Results → what a notebook shows: the first screen of the tree, and folded away all of it with its findings."""
 
 import io
 from html import escape
@@ -16,13 +16,14 @@ def html_of(results: Results, name: str) -> str:
     from rich.console import Console
 
     from xsp_post.reports.terminal import print_tree
-    from xsp_post.reports.verdict import verdict_line
 
-    verdict = verdict_line(results).plain
-    text = io.StringIO()
-    print_tree(Console(file=text, width=_WIDTH, force_terminal=False, color_system=None), results, depth=4, top=8)
-    printed = text.getvalue()
+    printed = []
+    for how in ({"verbose": False}, {"depth": 4, "top": 8}):
+        text = io.StringIO()
+        print_tree(Console(file=text, width=_WIDTH, force_terminal=False, color_system=None), results, **how)
+        printed.append(f'<pre style="line-height:1.25;overflow-x:auto">{escape(text.getvalue())}</pre>')
+    first, whole = printed
     return (
-        f"<div><strong>{escape(name)}</strong><p>{escape(verdict)}</p>"
-        f'<pre style="line-height:1.25;overflow-x:auto">{escape(printed)}</pre></div>'
+        f"<div><strong>{escape(name)}</strong>{first}"
+        f"<details><summary>The whole tree, the balance and all findings</summary>{whole}</details></div>"
     )
