@@ -124,6 +124,21 @@ def test_operators_say_what_a_range_does_not_where(share, tmp_path):
     assert place_text(second) == "aten::mm" and place_text(first) == f"Optimizer.step#Adam.step: {what_text(first)}"
 
 
+def test_a_range_inside_an_operator_is_a_place(tmp_path):
+    """What the compiler made lies in operators of its own; blocks are found, or were marked, inside these."""
+    rows, inner = [], (("cpu_op", "Outer: 0/0"), ("cpu_op", "Compiled"), ("user_annotation", "inner part"))
+    for step in range(30):
+        around = [("user_annotation", f"xsp/model:forward#{step}"), *inner, ("cpu_op", "aten::mm")]
+        for number, (kind, name) in enumerate(around):
+            rows.append({"ph": "X", "cat": kind, "name": name, "pid": 1, "tid": 1, "ts": step * 5_000,
+                         "dur": 4_900 - number * 100, "args": {}})  # fmt: skip
+    path = tmp_path / "cpu.pt.trace.json"
+    for inside in (rows, [one for one in rows if one["name"] != "inner part"]):
+        path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": inside}))
+        _, _, (first,) = said(path, Options())
+        assert first.name == ("inner part" if inside is rows else "Outer: 0/0")
+
+
 def test_what_is_in_no_layer_of_its_model_is_not_said_to_be_in_a_layer(tmp_path):
     builder = ExportBuilder().process(100).thread(100).gpu()
     for step in range(4):

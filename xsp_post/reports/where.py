@@ -193,7 +193,8 @@ class _Tree:
         self.is_rank = kind.eq("rank").to_numpy()
         self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
-        self.is_operator = kind.eq("operator").to_numpy()
+        is_range = kind.ne("operator").to_numpy()
+        self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
 
     def heaviest(self, most: int) -> list[Place]:
@@ -296,7 +297,8 @@ def _work_of(limit: Limit) -> str:
 
 def _short(name: str) -> str:
     """``BertLayer_0`` of ``nn.Module: BertLayer_0``: what stands behind the last colon."""
-    return shown(visible(name.rpartition(": ")[2]), 200)
+    last = name.rpartition(": ")[2]
+    return shown(visible(name if last[:1].isdigit() else last), 200)  # not 0/0 of ``Torch-Compiled Region: 0/0``
 
 
 def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tuple[str, int]]:
