@@ -180,8 +180,11 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     found |= {one: np.where(kind.eq(one), excess, 0.0) for one in (INPUT, COPIES, HOST_CODE, WAIT)}
     cause = max(found, key=lambda one: found[one].sum())
     values = found[cause]
-    ratio = float(values.sum() / late)
-    if not EXPLAINED <= ratio <= 1 / EXPLAINED:
+    amounts = [float(one.sum()) for one in found.values()]
+    # what is shorter than the others' (a processor that these leave free while they wait) takes nothing off a cause
+    longer = sum(amount for amount in (*amounts, late - sum(amounts)) if amount > 0)
+    ratio = float(values.sum() / longer)
+    if ratio < EXPLAINED:
         return UNKNOWN, "", ratio
     top = int(values.argmax())
     is_idle = what["kind"].iloc[top] == IDLE
