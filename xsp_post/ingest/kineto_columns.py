@@ -135,8 +135,7 @@ class Collector:
         return True
 
     def _between_nodes(self, rows: np.ndarray, events: list[Event]) -> np.ndarray:
-        numbers = [events[row].id for row in rows.tolist()]
-        return rows[[type(one) is int and kineto_graphs.FIRST_EDGE <= one < 1 << 62 for one in numbers]]
+        return rows[_numbers([events[row] for row in rows.tolist()], "id") >= kineto_graphs.FIRST_EDGE]
 
     def _add_labels(self, events: list[Event]) -> None:
         """Names of processes (tid −1) and threads; the first of each stays."""
@@ -207,7 +206,7 @@ class Collector:
             self._add_messages(frame, told)
             for key in ("grid", "block"):
                 codes = Codes()
-                of_size = codes.of([bytes(sizes) for sizes in map(attrgetter(key), args)])
+                of_size = codes.of(_SEPARATOR.join(map(attrgetter(key), args)).split(_SEPARATOR))
                 sizes = np.array([_triple(value_of(text)) for text in codes], np.int64).reshape(-1, 3)[of_size]
                 frame |= {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
         if category == "gpu_memcpy":
