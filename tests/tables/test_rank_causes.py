@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pandas as pd
 import pytest
 from generators.jobs import ALL_REDUCE, CAUSES, MIXED, Job, job
 
 from xsp_post.model.results import Analysis
 from xsp_post.replay.collectives import collectives_frame
-from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, rank_work
+from xsp_post.tables.analyses.limits import HOST
+from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, WORK_COLUMNS, Work, rank_work
 from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_tables
 
 
@@ -93,3 +95,20 @@ def test_work_of_a_cpu_is_told_by_its_size():
         parts.append(rank_contribution(Analysis(frames), f"rank{rank}", rank))
     late = rank_tables(parts)["ranks"].query("is_straggler")
     assert late[["rank", "late_cause", "late_detail"]].values.tolist() == [[1, MORE, "aten::mm"]]
+
+
+@pytest.mark.parametrize(("host_ns", "cause", "ratio"), [(0, "more work", 1.0), (9e6, "unknown", 10 / 19)])
+def test_what_a_late_rank_does_faster_takes_nothing_off_its_cause(host_ns, cause, ratio):
+    """Rank 2 computes `gemm` three times as often (+10 ms); while the others wait, its `norm` takes 4 ms less."""
+    ranks = pd.DataFrame({"capture_name": list("abcd"), "process_id": 0, "device_id": 0})
+    rows = []
+    for name in "abcd":
+        is_late = name == "c"
+        for what, count, each in (("gemm", 30 if is_late else 10, 5e5), ("norm", 10, 6e5 if is_late else 1e6)):
+            rows.append((name, 0, 0, "kernel", what, "1×1×1", count, each, each, count * each))
+        host = 1e6 + (host_ns if is_late else 0)
+        rows.append((name, 0, 0, "idle", HOST, "host code in step", 1, host, host, host))
+    done = Work(ranks, pd.DataFrame(rows, columns=WORK_COLUMNS), np.zeros(4))
+    assert done.lateness_ns[2] == pytest.approx(6e6 + host_ns)
+    found = done.causes(np.array([False, False, True, False]))
+    assert (found["late_cause"][2], found["late_explained_ratio"][2]) == (cause, pytest.approx(ratio))
