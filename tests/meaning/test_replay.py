@@ -90,6 +90,7 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
         assert one.estimate_ns <= one.bound_ns
 
 
+@pytest.mark.guard
 @pytest.mark.parametrize(
     ("name", "codes", "torch"),
     [
