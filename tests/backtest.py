@@ -39,8 +39,9 @@ _SLACK = 0.02  # a gain and a bound are both measured: so much of the time lies 
 @dataclass(frozen=True)
 class Pair:
     """``remedies``: codes that name the change that was made; ``limits``: resources that limited before; ``word``:
-    of the comparison, or several that are right; empty ones are not judged. ``gain``: share of the time that was really saved; ``is_elsewhere``:
-    measured in other runs than those recorded; ``does_more``: the change than any one remedy."""
+    of the comparison, or several that are right; empty ones are not judged. ``gain``: share of the time that was
+    really saved; ``is_elsewhere``: measured in other runs than those recorded; ``does_more``: the change than any one
+    remedy."""
 
     name: str
     base: Path
@@ -285,8 +286,8 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
-    kinds = {id(EDITS): "edited", id(REWORKED): "reworked", id(RETUNED): "retuned", id(RELIEVED): "relieved"}
-    kind = kinds.get(id(rows), "overhauled")
+    lists = {"edited": EDITS, "reworked": REWORKED, "retuned": RETUNED, "relieved": RELIEVED, "overhauled": OVERHAULED}
+    kind = next(name for name, one in lists.items() if one is rows)
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
         other = draw(seed, True, rows)[1]

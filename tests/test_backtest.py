@@ -16,6 +16,7 @@ from backtest import (
     holds,
     judge,
     kept,
+    overhauled_pairs,
     relieved_pairs,
     retuned_pairs,
     reworked_pairs,
@@ -23,6 +24,7 @@ from backtest import (
 )
 from generators.edited_programs import EDITS
 from generators.machine import write
+from generators.overhauled_programs import OVERHAULED
 from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
 from generators.reworked_programs import REWORKED
@@ -55,6 +57,7 @@ LISTS = {
     "retuned": (RETUNED, retuned_pairs, {"bubble": {"place"}}),  # no remedy speaks of smaller batches in a pipeline
     # eager JAX without ranges: the executions that are inferred before are its layers, and no kernel is on both sides
     "relieved": (RELIEVED, relieved_pairs, {"unjitted": {"is_word_right"}}),
+    "overhauled": (OVERHAULED, overhauled_pairs, {}),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
 

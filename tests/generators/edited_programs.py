@@ -509,8 +509,8 @@ def experts(w: World, edited: bool, rng: Random) -> None:
 @dataclass(frozen=True)
 class Edited:
     """``remedies``: what names the edit; ``limits``: resources one of which limits before it. ``samples``: how many
-    more samples an execution has after it. ``does_more``: than any one remedy, so that no bound can be judged. ``word``:
-    of a comparison, where nothing was changed."""
+    more samples an execution has after it. ``does_more``: than any one remedy, so that no bound can be judged.
+    ``word``: of a comparison, where nothing was changed."""
 
     make: Callable[[World, bool, Random], None]
     remedies: str

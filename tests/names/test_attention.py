@@ -8,6 +8,7 @@ import pytest
 from xsp_post.names.attention import MOST_BETWEEN, unfused_attention
 
 GEMM, SOFTMAX, MUL, COPY, NORM = "sgemm_128", "softmax_warp_forward", "mul_kernel", "copy_kernel", "layer_norm_kernel"
+INDEX = "void at::native::index_elementwise_kernel<128, 4, at::native::gpu_index_kernel<index_kernel>(x)>"
 SUM, EXP = "reduce_kernel<sum>", "vectorized_elementwise_kernel<exp_kernel_cuda>"
 
 
@@ -22,6 +23,8 @@ SUM, EXP = "reduce_kernel<sum>", "vectorized_elementwise_kernel<exp_kernel_cuda>
         ([MUL, SOFTMAX, GEMM], []),  # no product before
         ([GEMM, SOFTMAX, NORM, GEMM], []),  # something else between
         ([GEMM, MUL, GEMM], []),  # no softmax
+        ([GEMM, INDEX, MUL, SOFTMAX, GEMM], [1, 2, 3]),  # a bias that is looked up and added
+        ([GEMM, SOFTMAX, INDEX, MUL, GEMM], []),  # a router looks up what was chosen
         ([GEMM, SOFTMAX, *[MUL] * MOST_BETWEEN, GEMM], []),  # too much between
     ],
 )

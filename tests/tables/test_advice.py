@@ -310,6 +310,36 @@ def test_products_of_ones_own_and_of_odd_sizes(tmp_path, program, kernel, code):
     assert not code or found[code].bound_ratio == pytest.approx(0.5, abs=0.1)
 
 
+CAST = "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(x)>(int)"
+PRODUCT = "ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_stages_32x5_tn"
+
+
+@pytest.mark.parametrize(
+    ("names", "is_advised"),
+    [
+        ([CAST, CAST, PRODUCT], True),
+        ([PRODUCT, CAST, "void softmax_warp_forward(x)"], False),  # not for a product
+        ([CAST, CAST, PRODUCT, "void layer_norm_backward_kernel(x)"], False),  # weights change from step to step
+    ],
+)
+def test_casts_before_products_are_done_once(tmp_path, names, is_advised):
+    program = Program("python3")
+    for name in names * 30:
+        program.work(name, took=40)
+    assert ("cast-once" in said(program, tmp_path)[0]) is is_advised
+
+
+def test_an_engine_of_tensorrt_can_be_a_graph(tmp_path):
+    program = Program("trtexec")
+    for number in range(4):
+        begin = program.at
+        for _ in range(30):
+            program.work("generatedNativePointwise", took=2).host(5)
+        program.wait()
+        program.range(f"ExecutionContext::enqueue {number}", begin * US, program.at * US)
+    assert "cuda-graphs" in said(program, tmp_path)[0]
+
+
 def test_products_of_attention_are_fused_and_not_padded(tmp_path):
     program, product = Program("python3"), "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_128x2_tn_align1>(x)"
     for _ in range(30):

@@ -21,6 +21,8 @@ def unfused_attention(names: Iterable[str], stream: np.ndarray, start_ns: np.nda
     order = np.lexsort((np.asarray(start_ns), stream))
     family, stream = families(texts, broad=True)[order], stream[order]
     between = np.isin(family, _BETWEEN)
+    # a bias is looked up and added to the scores; a router looks up what its softmax chose
+    between[1:-1] |= (family[1:-1] == "embedding") & (family[2:] == "elementwise") & (family[:-2] != "softmax")
     mask, count = _between_products(family, stream, family == "softmax", between)
     written = matches(texts, _EXPONENTIAL)[order]
     reduction = family == "reduction"

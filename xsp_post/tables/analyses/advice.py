@@ -36,7 +36,10 @@ _IDEAL = {
 }  # fmt: skip
 FAR = 2  # times the estimate: why a bound is so much more has to be said
 # To wait less comes before to hide the waiting; what has a kernel of its own before what a compiler makes.
-_PARTS_OF = {"overlap-collectives": ("late-rank",), "fuse-elementwise": ("fuse-attention", "fused-optimiser")}
+_PARTS_OF = {
+    "overlap-collectives": ("late-rank",),
+    "fuse-elementwise": ("fuse-attention", "fused-optimiser", "cast-once"),
+}
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows

@@ -93,7 +93,7 @@ def _launches(situation: Situation) -> list[Found]:
     causes = situation.causes
     is_once = causes["cause"].isin(["profiler_overhead", *LOADING])
     known = _sum(causes[~is_once])
-    can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX", "TensorRT"}
+    can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX"}
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES and situation.is_repeated:
         said = (f"The device waited {format_ns(_sum(mine))} for launches and {format_ns(_sum(host))} for host code "
                 f"between them; {format_count(count)} kernels of {format_ns(mean)} on average.")  # fmt: skip

@@ -33,6 +33,8 @@ _MOVES = (
     r"copy_kernel|contiguous_kernel|CatArrayBatchedCopy|chunk_cat|split_with_sizes|FillFunctor|"
     r"^aten::(?:copy_|_to_copy|contiguous|cat|stack)$"
 )
+# To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast.
+_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel"
 _CHECKPOINT = r"CheckpointFunctionBackward"
 _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward)"
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
@@ -112,6 +114,23 @@ def _weights(situation: Situation) -> list[Found]:
         return []
     said = f"{format_count(int(products.sum()))} products with one vector read each weight once: {format_ns(spent)}."
     return _goes(situation, "narrow-weights", said, np.where(products, _LEAST_BITS / bits, 1.0))
+
+
+def _casts(situation: Situation) -> list[Found]:
+    """Casts just before products of a program that does not train: of weights, and of inputs to match them."""
+    rows, casts = situation.kernels, situation.is_called(_CASTS)
+    if situation.is_called(_OF_TRAINING).any():
+        return []
+    stream, product = rows["stream"].to_numpy(), rows["family"].isin(PRODUCTS).to_numpy()
+    ends = np.append(~casts[1:] | (stream[1:] != stream[:-1]), True) if len(rows) else casts
+    last = np.flatnonzero(ends)
+    after = last[np.searchsorted(last, np.arange(len(rows)))] + 1 if len(rows) else last
+    casts &= np.append(product, False)[after]
+    spent = int(rows["duration_ns"].to_numpy()[casts].sum())
+    if not spent or spent < LEAST_SHAPE_RATIO * situation.window("kernel_ns"):
+        return []
+    said = f"{format_count(int(casts.sum()))} casts to 16 bits or fewer come just before products: {format_ns(spent)}."
+    return _goes(situation, "cast-once", said, np.where(casts, 0.0, 1.0))
 
 
 def _recomputed(situation: Situation) -> list[Found]:
@@ -376,6 +395,6 @@ def _collectives(situation: Situation) -> list[Found]:
 
 
 RULES = (
-    _tensor_cores, _own_products, _weights, _recomputed, _attention, _elementwise, _layouts, _launch_shape, _experts,
-    _orders, _copies, _collectives,
+    _tensor_cores, _own_products, _weights, _casts, _recomputed, _attention, _elementwise, _layouts, _launch_shape,
+    _experts, _orders, _copies, _collectives,
 )  # fmt: skip
