@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from builders import ExportBuilder
 
 from xsp_post.hierarchy import build_tree
@@ -46,3 +47,21 @@ def test_a_model_whose_layers_hold_little_says_so(tmp_path):
     found = [f for f in tree.findings if f.code == "model-self"]
     assert len(found) == 1 and found[0].count == 1
     assert found[0].example == "77 % of the device time of the model executions is in no layer"
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_layers_of_parts_of_a_batch_are_the_same_layers_again(tmp_path, parts):
+    builder = ExportBuilder()
+    at = 0
+    for step in range(3):
+        builder.range(f"step {step}", at, at + 10_000 * parts + 900)
+        for _ in range(parts):
+            builder.range("forward_step", at, at + 9_000)
+            builder.range("decoder", at + 5, at + 8_990)
+            for block in range(4):
+                builder.range(f"layers.{block}", at + 10, at + 1_990)
+                builder.kernel("gemm", launch=(at + 100, at + 110), run=(at + 200, at + 1_800))
+                at += 2_000
+            at += 2_000
+        at += 1_000
+    assert "×4, 100 % of device time" in grown(builder, tmp_path).layer_evidence

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.levels import Level
 from xsp_post.model.schemas.words import confidence_words
@@ -87,16 +88,24 @@ def _kinds(nodes: pd.DataFrame, layers: np.ndarray, names: NodeNames) -> _Kinds:
 
 
 def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -> int:
-    """How many layers of one kind an execution holds; of each layer the number of its text is given."""
+    """How many layers of one kind an execution holds; of each layer the number of its text is given. Calls of one range
+    below the execution that hold as many hold the same layers again (parts of a batch, tokens): these count once."""
     place = nodes["iteration_index"].to_numpy()[layers]
     inside = place >= 0
-    if inside.any():
-        place = place[inside]
-    else:  # what is outside executions counts per process
+    if not inside.any():  # what is outside executions counts per process
         place = np.maximum(nodes["process_index"].to_numpy()[layers], 0)
-        if (text_of != text_of[0]).any():
-            # the same layer again (a second pass that nothing marks) is not counted again
-            place = pd.DataFrame({"text": text_of, "place": place}).drop_duplicates()["place"].to_numpy()
+        again = pd.DataFrame({"text": text_of, "place": place}).duplicated().to_numpy()
+        return _median_count(place[~again] if (text_of != text_of[0]).any() else place)
+    above = nodes["parent_id"].to_numpy()
+    is_below = nodes["level"].to_numpy()[above] == int(Level.MODEL)
+    home = forest_of(above).nearest(is_below)[above[layers[inside]]]
+    called = np.where(home >= 0, nodes["folded_id"].to_numpy()[home], -1)
+    frame = pd.DataFrame({"place": place[inside], "called": called, "home": home})
+    held = frame.groupby(["place", "called", "home"]).size().groupby(["place", "called"]).agg(["min", "max", "sum"])
+    return int(np.median(held["max"].where(held["min"] == held["max"], held["sum"]).groupby("place").sum()))
+
+
+def _median_count(place: np.ndarray) -> int:
     counts = np.bincount(place)
     return int(np.median(counts[counts > 0]))
 

@@ -144,27 +144,34 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
 
 
 def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
-    """A layer whose normalisation follows an addition, the residual one of the layer before, begins behind that
-    (``loops`` and ``found`` are changed)."""
+    """A layer whose normalisation follows an addition, the residual one of the layer before, begins behind that; where
+    layers in a row begin with more equal launches than their first, what is more is of the layer before (it ends with a
+    normalisation, too). ``loops`` and ``found`` are changed."""
     symbols, family, n = launches.symbols, launches.traits.family, len(launches)
-    if family[found.start] not in QUIET or family[found.start + 1] != NORMALISATION:
-        return
     mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
+    later = ~np.isin(turns, loops.first[mine])
+    run = np.append(np.flatnonzero(np.diff(symbols)), n - 1)
+    run = run[np.searchsorted(run, loops.turn_start[turns])] - loops.turn_start[turns]
+    by = int(run[later].min() - run[~later].max()) if later.any() else 0
+    if by <= 0:
+        if family[found.start] not in QUIET or family[found.start + 1] != NORMALISATION:
+            return
+        by, later = 1, np.ones(len(turns), bool)
     end, last = loops.end[mine], loops.last[mine] - 1
     around = np.append(loops.start[loops.kind != kind], n)
-    moves = ~np.isin(end, around) & (np.append(symbols, -1)[end] == symbols[found.start])
+    moves = ~np.isin(end, around) & (np.append(symbols, np.full(by, -1))[end + by - 1] == symbols[found.start])
     if moves.mean() < launches.constants.alike_ratio:
         return
-    # the loop before one ends with what it gives up, as its first turn does
-    before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1))
-    before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
-    loops.turn_end[loops.last[before] - 1] += 1
-    loops.end[before] += 1
-    loops.turn_start[turns] += 1
-    loops.turn_end[turns[~np.isin(turns, last)]] += 1
-    loops.turn_end[last] += moves
+    if later.all():  # the loop before one ends with what it gives up, as its first turn does
+        before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1))
+        before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
+        loops.turn_end[loops.last[before] - 1] += 1
+        loops.end[before] += 1
+    loops.turn_start[turns[later]] += by
+    loops.turn_end[turns[~np.isin(turns, last)]] += by
+    loops.turn_end[last] += by * moves
     loops.start[mine], loops.end[mine] = loops.turn_start[loops.first[mine]], loops.turn_end[last]
-    found.start, found.end = found.start + 1, found.end + 1
+    found.start, found.end = found.start + by, found.end + by
 
 
 def _in_parts(loops: Loops, launches: Launches) -> Loops:
@@ -511,9 +518,9 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     kind, rest = int(series[np.argmax(ends - starts)]) if len(series) else 0, starts >= cut[-1]
     first = 0
     for said in (traits.family, launches.symbols):  # what was prepared before is in none
-        usual = said[cut[0] : cut[1]]
-        begins, often = _begins(said[: cut[0]], usual), len(_begins(usual, usual))
-        first = begins[-often] if len(begins) >= often else first
+        begins = _begins(said, said[cut[0] : cut[1]])
+        held = np.diff(np.searchsorted(begins, np.r_[0, cut]))
+        first = begins[0] if held[0] == held[1:].max() else first
     starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
@@ -563,15 +570,14 @@ def _with_odd_firsts(
             stays = (starts >= left) & (ends <= starts[row]) & ~others
             left = max(left, int(ends[stays].max(initial=0)))
             room = int(starts[row]) - left
-            is_tuning = left == 0 and _is_once(symbols[: starts[row]], symbols[turn[0] : turn[1]])
-            if not constants.holds_ratio * size <= room <= 2 * size and not is_tuning:
+            if not constants.holds_ratio * size <= room <= 2 * size:
                 continue
             if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
                 continue  # nothing was learned, or more often
             usual = symbols[turn[0] : turn[1]]
             if len(_begins(symbols[left : starts[row]], usual)) > len(_begins(usual, usual)):
                 continue  # several turns
-            odd = (0, room) if is_tuning else _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            odd = _odd_turn(symbols, left, int(starts[row]), [turn], constants)
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
                 starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
@@ -583,14 +589,6 @@ def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Where in a stretch the three launches stand that a turn begins with."""
     pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
     return np.flatnonzero(np.logical_and.reduce([part == symbol for part, symbol in pairs]))
-
-
-def _is_once(piece: np.ndarray, turn: np.ndarray) -> bool:
-    """Whether a stretch holds all of a turn once, whatever else it holds: what a turn has once it has once."""
-    often, width = np.bincount(turn), max(int(turn.max()), int(piece.max())) + 1
-    once = np.flatnonzero(often == 1)
-    held = np.bincount(piece, minlength=width)[once]
-    return len(once) > 1 and bool((held == 1).all())
 
 
 def _with_others(
