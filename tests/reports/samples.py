@@ -85,7 +85,7 @@ def _folded(frames: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     work = work.groupby([*keys, "kind", "name"], as_index=False)[["device_ns", "operation_count", "bytes"]].sum()
     return {
         "paths": paths.reset_index().astype({"parent_path_id": "int64"}),
-        "operations": work.assign(direction="", memory_kind=""),
+        "operations": work.assign(direction="", memory_kind="", measured_ns=work["device_ns"]),
     }
 
 
