@@ -101,11 +101,13 @@ def programs(draw, kinds=("launched", "lost"), least=0):
     """Up to nine calls of two threads, each launching up to two operations on three streams or waiting. ``least``: of
     each time."""
     times = st.integers(least, 9)
-    calls, operations, at = [], [], 0
+    calls, operations, at, free = [], [], 0, [0, 0]
     for number in range(draw(st.integers(1, 9))):
-        at += draw(times)
+        thread, at = draw(st.integers(0, 1)), at + draw(times)
         wait = draw(st.sampled_from([-1, -1, -1, DEVICE, STREAM, EVENT]))
-        calls.append(call(at, at + draw(times), thread=draw(st.integers(0, 1)), wait=wait))
+        at = max(at, free[thread])  # a thread makes one call at a time
+        free[thread] = at + draw(times)
+        calls.append(call(at, free[thread], thread=thread, wait=wait))
         at += draw(st.integers(0, 4))
         for kind in draw(st.lists(st.sampled_from(kinds), max_size=2)):
             stream, begin = draw(st.integers(0, 2)), at + draw(times)
@@ -129,7 +131,7 @@ def programs(draw, kinds=("launched", "lost"), least=0):
     recording = recording_of(calls, operations, streams=streams, orders=orders)
     learnt = learnt_of(
         recording, **given_names, is_blocking=blocking, order_ns=draw(times), queue_wait_ns=draw(times),
-        queue_depth=0 if least else draw(st.integers(0, 3)),
+        queue_depth=0 if least else draw(st.sampled_from([0, 2, 3])),  # a call launches two operations at most
         after_ns=draw(st.lists(times, min_size=len(calls), max_size=len(calls))),
         waited=waited,
     )  # fmt: skip
