@@ -10,6 +10,7 @@ from recorded import analyzed, summarized
 from xsp_post.agents import answers
 from xsp_post.reports.cases import captures_of, main_case
 from xsp_post.reports.verdict import coverage_note, details_of, sentence_of, verdict, verdict_data, verdict_line
+from xsp_post.reports.where import places
 from xsp_post.reports.why import why
 from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.fleet import summary_row
@@ -207,3 +208,10 @@ def test_a_host_that_streams_wait_for_in_turn_is_no_contradiction_to_little_idle
     results, limit = limit_of(captures, "kineto/bert_small_h100.pt.trace.json.gz")  # idle, and the host is the reason
     assert limit.limits[0] in ("host", "launches") and "wait for the host" not in coverage_note(results, limit)
     assert "gain-beyond-half" not in set(results.found()["code"])
+
+
+def test_a_place_is_what_ran_and_not_a_part_that_was_inferred(captures):
+    """A fuser compiles inside `delta_r2`, before the first block; what is before the blocks is a guess."""
+    results = analyzed(captures / "kineto/part_batch16.pt.trace.json.gz")
+    first = places(results, find_limit(results))[0]
+    assert first.name == "delta_r2" and first.is_most

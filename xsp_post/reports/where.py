@@ -209,7 +209,8 @@ class _Tree:
                 break
             candidates = [one for one in candidates if one[0] is not rows or one[1] != is_own]
             groups = [] if is_own else self._inside(rows)
-            ranges = [group for group in groups if not self.is_operator[group].all()]
+            is_guess = self.is_inferred[rows[0]]
+            ranges = [group for group in groups if is_guess or not self.is_operator[group].all()]
             largest = max((self._time(group, False) for group in ranges), default=0)
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
             if groups and (opens or (2 * largest >= self._time(rows, False) and not self._is_layer(rows))):
