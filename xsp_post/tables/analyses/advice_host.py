@@ -173,8 +173,9 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     # without a name for the code, in a range that does other things, too, nobody knows what it is
     is_sure = code != "host-code" or bool(inside or calls.idxmax())
     is_bound = situation.limit.is_gpu or code not in _ELSEWHERE  # on a CPU operators share its caches with that code
+    ideal = f"host:{inside}=none" if inside else ""
     return situation.found(code, spent, said, words={"place": place, "call": call} | words, is_open=bool(inside),
-                           ideal=f"host:{inside}=none" if inside else "", is_sure=is_sure, is_bound=is_bound)  # fmt: skip
+                           ideal=ideal, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
 
 
 def _pieces(rows: pd.DataFrame) -> str:
