@@ -217,6 +217,15 @@ def test_what_all_layers_share_is_the_machine_s_and_breaks_no_bar(seed, slower, 
     assert raised.type is error
 
 
+def test_host_code_of_noisy_captures_is_not_the_machine():
+    """From capture 25 of 50 on the host between layers takes an eighth longer; captures scatter by half of that."""
+    rng = np.random.default_rng(3)
+    layers = 1e6 * np.exp(0.01 * rng.standard_normal((50, 12)))
+    host = 4e6 * np.exp(0.06 * rng.standard_normal(50)) * np.where(np.arange(50) < 25, 1.0, 1.125)
+    changes = history_table(generated(np.column_stack([layers.sum(axis=1) + host, layers])))
+    assert changes["kind"].unique().tolist() == ["step"]
+
+
 def test_a_newest_capture_in_which_everything_is_slower_is_not_decided():
     layers = history(73, 12).values[:, 1:13]
     layers[-1] *= 1.2

@@ -30,8 +30,6 @@ _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
-_CLEAR = 3.0  # standard deviations of a capture that a step is at least which no layer shows
-_OF_NOISE = 0.756  # standard error of a logarithm of noise, times the root of the number of captures
 
 
 def history_contribution(results: Results, capture_name: str, families: pd.DataFrame) -> pd.DataFrame:
@@ -158,23 +156,15 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
 
 
 def _is_machines(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> bool:
-    """Whether a step that no layer or family shows is the machine's (clock, load): all of them take longer, too, or the
-    step is within the noise of single captures, or that has grown with it (more to do adds time, more load multiplies).
-    """
+    """Whether a step that no layer or family shows is the machine's (clock, load): all of them take longer, too."""
     change, levels = found[number], table.columns.get_level_values("level")
     if change.kind != STEP or levels[list(change.members)].isin(_PARTS).any():
         return False
     start, end = _neighbours(found, change, len(table))
     _, _, low, high = sizes(np.log(slowness), np.full(1, _LEAST_SPREAD), start, change.first, end)[:, 0]
     model = table.to_numpy(float)[:, 0]
-    sides = model[start : change.first], model[change.first : end]
-    longer = np.log(np.median(sides[1]) / np.median(sides[0]))
-    if low > 0 if longer > 0 else high < 0:
-        return True
-    spread = np.sqrt(sum(np.log(one).var() * len(one) for one in sides) / (end - start - 2))
-    noise = [np.abs(one - np.median(one)).mean() + _RESOLUTION_NS for one in sides]
-    noisier, error = np.log(noise[1] / noise[0]) / longer, _OF_NOISE * np.sqrt(sum(1 / len(one) for one in sides))
-    return bool(abs(longer) < _CLEAR * spread or noisier > max(0.5, 2 * error / abs(longer)))
+    is_longer = np.median(model[change.first : end]) > np.median(model[start : change.first])
+    return bool(low > 0 if is_longer else high < 0)
 
 
 def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, int]:
