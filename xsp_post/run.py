@@ -9,6 +9,7 @@ M first, and the deeper levels follow at the optimal batch size (`arrays.batch_s
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, cast
@@ -19,7 +20,6 @@ from xsp_post import __version__
 from xsp_post.arrays.batch_sizes import optimal_position
 from xsp_post.base import stops
 from xsp_post.base.errors import ToolError, UsageError, XspPostError
-from xsp_post.base.values import asdict, dataclass, field, replace
 from xsp_post.hardware import machine
 from xsp_post.model import capture, run_folder
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload

@@ -4,11 +4,12 @@ Events are rows in order of time. ``place`` numbers the memories (a GPU as one p
 ``size`` is positive for allocations, negative for releases, never 0.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xsp_post.arrays.rollup import sums_per_node
-from xsp_post.base.values import dataclass
 
 Int = NDArray[np.int64]
 

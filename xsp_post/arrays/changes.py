@@ -7,6 +7,7 @@ Young 1993). With fewer, Student's t decides, its rate divided by the number of 
 captures in two, and each part is looked at again (binary segmentation).
 """
 
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
-from xsp_post.base.values import dataclass, replace
 
 ALARM_RATE = 0.002  # of a history without change, over all measures together
 STEP, DRIFT = "step", "drift"

@@ -7,11 +7,10 @@ be named has one only where the others clearly leave something to it. Where the 
 takes longer and longer, the terms are those in the middle of the recording.
 """
 
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-
-from xsp_post.base.values import dataclass, field
 
 FEWEST_STEPS = 15
 _MOST_STEPS = 6000  # more do not make a fit better; the rest is held back as well

@@ -1,9 +1,9 @@
 """Arithmetic on int64 intervals: cutting them at points, per group (thread). NumPy only."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
-
-from xsp_post.base.values import dataclass
 
 
 class Keys:

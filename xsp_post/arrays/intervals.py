@@ -10,6 +10,7 @@ Where one range ends in the very nanosecond in which the next one starts, a zero
 instant belongs to the later range.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -17,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from xsp_post.arrays.forest import forest_of
-from xsp_post.base.values import dataclass
 
 Int = NDArray[np.integer]
 _BLOCK = 1 << 16  # intervals whose union is made at once

@@ -1,11 +1,11 @@
 """Findings: problems in the data that do not end a command. They are kept with the results (docs/architecture.md)."""
 
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass
 
 import pandas as pd
 
 from xsp_post.base.messages import FINDINGS, SEVERITIES
-from xsp_post.base.values import asdict, dataclass
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,10 @@
 `messages.txt` has them, a block a code; docs/messages.md is made from it.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.base.values import dataclass
 
 ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)

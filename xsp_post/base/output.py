@@ -14,13 +14,13 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
 from xsp_post.base.text_safety import shell_word
-from xsp_post.base.values import dataclass
 
 try:
     import fcntl

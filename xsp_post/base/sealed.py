@@ -17,12 +17,12 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
 from xsp_post.base import limits, output, stops
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.values import dataclass
 
 try:
     import resource

@@ -1,11 +1,10 @@
 """Files of text in the package (columns, labels, messages) → their entries, read when the first one is asked for."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import NoReturn, TypeVar
-
-from xsp_post.base.values import dataclass
 
 Entry = TypeVar("Entry")
 

@@ -11,12 +11,12 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import OutputError
 from xsp_post.base.output import make_folder, write_text
-from xsp_post.base.values import dataclass
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import DONE, FAILED, RECORDS, STORES, Outcome, current_row, read_outcome, record_path

@@ -15,11 +15,11 @@ import re
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.ingest import formats
 from xsp_post.model.capture import is_run_directory
 from xsp_post.names.file_names import RANK

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +20,6 @@ from xsp_post import __version__
 from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, OutputError, XspPostError
 from xsp_post.base.output import write_text
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.base.values import asdict, dataclass, field, replace
 from xsp_post.batch.jobs import Job
 from xsp_post.model.options import Options
 

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,6 @@ import typer
 from xsp_post.base.errors import ToolError
 from xsp_post.base.output import write_text
 from xsp_post.base.progress import step
-from xsp_post.base.values import asdict, dataclass
 from xsp_post.commands import shared
 
 OK, MISSING, WARN = "ok", "missing", "warning"

@@ -5,6 +5,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, get_origin
@@ -14,7 +15,6 @@ import typer
 from xsp_post.base import limits
 from xsp_post.base.errors import UsageError
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.base.values import dataclass
 from xsp_post.model.options import ROOFS, TREE, Options, Paths, choices, option_name
 from xsp_post.model.schemas.units import TIME_UNITS
 

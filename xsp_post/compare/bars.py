@@ -12,13 +12,13 @@ import math
 import operator
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.base.text_safety import shown
-from xsp_post.base.values import dataclass
 from xsp_post.compare.differences import SIGNIFICANCE
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (

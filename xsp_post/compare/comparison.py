@@ -1,9 +1,10 @@
 """Base and other → the tables of a comparison."""
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass, replace
 from xsp_post.compare import matching
 from xsp_post.compare.clock import clock_statements
 from xsp_post.compare.differences import (

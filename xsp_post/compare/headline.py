@@ -1,12 +1,12 @@
 """Two sides → what the comparison opens with: both times of one window, their ratio with its interval, and one word."""
 
 import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.statistics import t_quantiles, trimmed_mean
-from xsp_post.base.values import dataclass, replace
 from xsp_post.compare.differences import (
     CAPTURES,
     FASTER,

@@ -6,11 +6,11 @@ that both have were launched, weighted by their time in the base. The times of t
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, frame_or_empty

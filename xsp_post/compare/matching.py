@@ -1,9 +1,10 @@
 """Two results → samples side by side: cases by phase and batch size, layers by path, kernels by layer and name."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.tables.analyses.cases import Cases, find_cases

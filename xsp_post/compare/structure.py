@@ -1,10 +1,11 @@
 """Two results → their differences other than time: kernels and their order, ranges, copies, system."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import sentence
-from xsp_post.base.values import dataclass
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import format_count

@@ -1,11 +1,11 @@
 """Kernels and counter results → common integer keys (path, name, dimensions), for `counters.join`."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.model.counters import PATH_SEPARATOR
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.names import parse_names

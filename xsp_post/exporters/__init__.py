@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 
 if TYPE_CHECKING:
     from xsp_post.exporters.base import Written

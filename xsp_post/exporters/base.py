@@ -3,6 +3,7 @@
 import gzip
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -13,7 +14,6 @@ from xsp_post.base import output
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.output import atomic_output
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.results import Results, frame_or_empty
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")

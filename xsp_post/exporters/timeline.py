@@ -1,5 +1,6 @@
 """Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -7,7 +8,6 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import nest
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass
 from xsp_post.exporters.base import Selection, select
 from xsp_post.model.results import Results, frame_or_empty
 

@@ -7,12 +7,12 @@ knows is None: an unknown GPU is said, not guessed.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeGuard
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass, field
 from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, LINKS, PIPES, RATES, Gpu
 
 _OTHERS = re.compile(r"\bamd\b|instinct|radeon|intel", re.IGNORECASE)  # their capabilities mean something else

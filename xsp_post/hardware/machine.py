@@ -7,10 +7,9 @@ import os
 import platform
 import shutil
 import subprocess
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from xsp_post.base.values import dataclass
 
 _FIELDS = (  # of nvidia-smi, in the order of `Gpu`, and the factor to its unit; 0: a text
     ("index", 1), ("name", 0), ("driver_version", 0), ("memory.total", 1 << 20), ("clocks.sm", 1_000_000),

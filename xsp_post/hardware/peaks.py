@@ -11,11 +11,11 @@ rate is kept under ``fp16_tensor_fp16_accumulate``.
 """
 
 import re
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
-from xsp_post.base.values import dataclass, field
 
 PIPES = (
     "fp64", "fp32", "fp16", "bf16", "fp64_tensor", "tf32_tensor", "fp16_tensor", "bf16_tensor", "fp8_tensor",

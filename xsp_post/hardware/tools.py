@@ -10,9 +10,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-
-from xsp_post.base.values import dataclass
 
 _NSYS_FOLDERS = (
     "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",

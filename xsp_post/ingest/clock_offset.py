@@ -5,11 +5,12 @@ trace then disagree by a constant, and plain containment gives kernels to the *n
 offset is the shift of the layer spans under which most launches lie inside a layer. NumPy only.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
 from xsp_post.arrays.intervals import grouped_union
-from xsp_post.base.values import dataclass
 
 Int = NDArray[np.integer]
 _MOST_PAIRS = 4_000_000

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from xsp_post.base.values import dataclass
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, filterfalse
 from operator import attrgetter
@@ -20,7 +21,6 @@ import pandas as pd
 from msgspec import Raw
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.base.values import dataclass
 from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of

@@ -10,6 +10,7 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -18,7 +19,6 @@ import pandas as pd
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
-from xsp_post.base.values import dataclass
 from xsp_post.counters.quantities import is_input
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings

@@ -5,6 +5,7 @@ Operating-system calls (``OSRT_API``), scheduling (``SCHED_EVENTS``) and samples
 wanted threads (and, where a row stands for itself, of the wanted times) are kept.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,6 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.cutting import Keys, distinct, overlaps
-from xsp_post.base.values import dataclass
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 

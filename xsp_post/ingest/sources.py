@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.base.values import dataclass
 from xsp_post.ingest import files
 from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, STORE, titles
 from xsp_post.ingest.sqlite_tables import SqliteTables

@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -21,7 +22,6 @@ import pyarrow as pa
 from xsp_post.base import limits, on_disk
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.ingest import files, sqlite_pages
 from xsp_post.ingest.sqlite_pages import asked
 from xsp_post.ingest.sqlite_pages.asked import quoted

@@ -7,6 +7,7 @@ serves every schema version; a required one that is not there is an error (`requ
 import math
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,7 +17,6 @@ import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass
 
 Keep = Callable[[pa.RecordBatch], np.ndarray]  # which rows of a batch are wanted
 NONE_32 = 0xFFFFFFFF  # stands for none in columns of 32 bits

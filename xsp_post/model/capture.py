@@ -13,12 +13,12 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.output import write_text
-from xsp_post.base.values import asdict, dataclass, field, fields
 from xsp_post.model.levels import RUN_LEVELS
 
 # Version of manifest.json and capture.json. Every number ever used:

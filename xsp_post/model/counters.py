@@ -1,11 +1,11 @@
 """The value that ``ingest`` makes of counters, and the names of the quantities that are read out of it."""
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass, field
 
 DURATION = "gpu__time_duration.sum"  # of a kernel under the profiler; never a latency
 

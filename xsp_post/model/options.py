@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import keyword
 from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass, field, fields
 
 if TYPE_CHECKING:
     from xsp_post.hardware.gpus import Peaks

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 
 from xsp_post.base.findings import Finding
 from xsp_post.base.text_safety import shown
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.schemas import TABLES, optional_columns
 
 _T = TypeVar("_T")

@@ -6,6 +6,7 @@ into their frames, so that every join is an array lookup. Columns are declared i
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
@@ -14,7 +15,6 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.kinds import ActivityKind as ActivityKind
 from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
 

@@ -1,6 +1,7 @@
 """The value that ``hierarchy`` makes: one frame of nodes with ``parent_id`` and one of device activities,
 each activity in the tree exactly once; `model.checks.check_tree` proves that nothing was lost."""
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 from typing import Any
@@ -12,7 +13,6 @@ from xsp_post.arrays.joins import queued_before
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import PART_OF_KIND, PARTS, ActivityKind, Trace
 

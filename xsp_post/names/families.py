@@ -7,6 +7,7 @@ names with the family that is right.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 
@@ -15,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.base.texts import read_blocks
-from xsp_post.base.values import dataclass
 from xsp_post.names import patterns
 
 OTHER = "other"

@@ -25,8 +25,7 @@ Pure Python: readers need no torch.
 
 import re
 from collections.abc import Sequence
-
-from xsp_post.base.values import dataclass
+from dataclasses import dataclass
 
 DOMAIN = "xsp"
 PREFIX = "xsp/"  # in front of the text where the format knows no domains (PyTorch-profiler annotations)

@@ -5,6 +5,7 @@ attend to k keys. What a text does not say is −1. A kind is what the counts of
 """
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.base.texts import Block, read_blocks
-from xsp_post.base.values import dataclass
 from xsp_post.names.patterns import groups, matches, numbers, one_chunk, to_arrow
 
 # Name in step_texts.txt → column of iterations.

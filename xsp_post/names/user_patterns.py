@@ -8,6 +8,7 @@ import json
 import re
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import compress
 
 import numpy as np
@@ -15,7 +16,6 @@ import pyarrow as pa
 
 from xsp_post.base import children
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 from xsp_post.names.patterns import matches, to_arrow
 
 LONGEST_PATTERN = 10_000  # characters

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
@@ -9,7 +10,6 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import TIME_UNITS

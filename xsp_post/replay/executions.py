@@ -1,12 +1,12 @@
 """Model executions on a clock, recorded or simulated: begin, end, latency and period of each; which are measured."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.base.values import dataclass
 from xsp_post.replay.graph import Graph, Replayed
 from xsp_post.replay.recording import main_executions
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
@@ -23,7 +24,6 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass, replace
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns

@@ -1,11 +1,11 @@
 """Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, of_captures
 from xsp_post.replay.executions import (
     Executions,

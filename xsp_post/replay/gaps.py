@@ -4,12 +4,13 @@ The window of a device reaches from the first to the last of its operations and 
 processes. A gap knows the operation that ended before it and the one that ended it (−1 at the window's ends).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.texts import index_of
-from xsp_post.base.values import dataclass
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.names.families import FAMILIES, family_index

@@ -11,12 +11,12 @@ running the program again until nothing changes (`replay`). All amounts are arra
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.base.values import dataclass, replace
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
 from xsp_post.replay.learning import CLEARLY_NS, Learnt, ended_before
 from xsp_post.replay.recording import Operations, Recording

@@ -8,6 +8,7 @@ the cause it would be of a wait, the call, and the innermost range.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
 
@@ -17,7 +18,6 @@ import pandas as pd
 from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in

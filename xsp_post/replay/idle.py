@@ -6,13 +6,13 @@ nanosecond.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut, distinct, in_order
 from xsp_post.arrays.texts import Strings
-from xsp_post.base.values import dataclass, fields
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, loads_code

@@ -5,11 +5,12 @@ All are medians or per-call splits of *host* times. The recorded start of a devi
 simulated time: it serves to learn the few numbers here, of a whole capture, and to see which call waited.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct_pairs
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of

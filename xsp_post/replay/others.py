@@ -1,10 +1,11 @@
 """Waits of a host thread → what other threads and processes of the recording did in that time: for whom it waited."""
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.values import dataclass
 
 
 @dataclass

@@ -1,5 +1,6 @@
 """Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -9,7 +10,6 @@ from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.arrays.intervals import covered_before
 from xsp_post.arrays.joins import queued_before
 from xsp_post.arrays.repeats import dense
-from xsp_post.base.values import dataclass
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index

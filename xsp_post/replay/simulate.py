@@ -7,9 +7,9 @@ about √n equal chunks; all chunks are turned into their matrices side by side,
 these, and a second pass side by side gives the time of each step. The loops run over the length of a chunk.
 """
 
-import numpy as np
+from dataclasses import dataclass
 
-from xsp_post.base.values import dataclass
+import numpy as np
 
 ZERO = 0  # the register that holds 0 always: a bound is a step from it
 NEVER = -(1 << 60)  # before every time; the sum of two is still an int64

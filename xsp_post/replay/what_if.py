@@ -2,12 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.base.errors import ContradictionError, UsageError
-from xsp_post.base.values import dataclass, replace
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.changes import Change, Effect, apply_change, parse_change
 from xsp_post.replay.critical_path import (

@@ -6,6 +6,8 @@ sum to the busy time.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -13,7 +15,6 @@ from xsp_post.arrays.cutting import cut, distinct
 from xsp_post.arrays.intervals import nest, union
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
-from xsp_post.base.values import dataclass
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches

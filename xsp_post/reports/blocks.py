@@ -5,11 +5,10 @@ numbers in the units of their columns; text is made at the very end by `theme.te
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
-
-from xsp_post.base.values import dataclass, field
 
 
 @dataclass(frozen=True)

@@ -4,10 +4,11 @@ A *case* is a workload at one batch size and phase (model/schemas/columns.txt). 
 compares (A1, A15) and one where it goes deep: the optimal batch size if it has kernels, else the deepest.
 """
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.ranks import are_one_job

@@ -4,9 +4,9 @@
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Analysis, Results, finite, frame_or_empty
 from xsp_post.reports import cases, icicle, timeline
 from xsp_post.reports.blocks import Section

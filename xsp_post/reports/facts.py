@@ -1,13 +1,13 @@
 """Results → the main numbers at the top of the page, each with its source and interval."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.base.texts import sentence
-from xsp_post.base.values import dataclass
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
-from xsp_post.base.values import dataclass, fields
 from xsp_post.model.schemas import TABLES as SCHEMAS
 
 

@@ -1,12 +1,12 @@
 """Results → the capture and the executions that the drawings show."""
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import pair_numbers, without_numbers
-from xsp_post.base.values import dataclass
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible

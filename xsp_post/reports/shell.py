@@ -9,6 +9,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
@@ -16,7 +17,6 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from xsp_post import __version__
-from xsp_post.base.values import dataclass
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Section

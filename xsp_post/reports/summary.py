@@ -3,11 +3,11 @@
 Each number is a cell of an analysis table; here they are only chosen.
 """
 
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.kinds import SELF
 from xsp_post.model.levels import RUN_LEVEL_WORDS
 from xsp_post.model.results import Results, frame_or_empty, part_sentence, part_text

@@ -7,6 +7,7 @@ to draw, is joined per lane and bin of time into blocks that say how many events
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import numbered
 from xsp_post.base.texts import sentence
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note

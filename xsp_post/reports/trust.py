@@ -1,12 +1,12 @@
 """Results → the source and spread of each number, and the balance of device work."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
 from xsp_post.base.messages import INFO, SEVERITIES
 from xsp_post.base.texts import sentence
-from xsp_post.base.values import dataclass
 from xsp_post.model.levels import RUN_COUNTERS, RUN_LAYER, RUN_LEVEL_TEXTS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,6 @@ import pandas as pd
 from xsp_post.arrays.forest import forest_of
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import SENTENCES, sentence
-from xsp_post.base.values import dataclass, replace
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family

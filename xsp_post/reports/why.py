@@ -5,6 +5,7 @@ Nothing is computed here; `analyses.limits` and `analyses.advice` did.
 
 from __future__ import annotations
 
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,6 @@ from rich.text import Text
 
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
-from xsp_post.base.values import asdict, dataclass, replace
 from xsp_post.model.results import Results, frame_or_empty, part_text
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import TOGETHER

@@ -7,6 +7,7 @@ it as one.
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
@@ -15,7 +16,6 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.repeats import dense
-from xsp_post.base.values import dataclass
 from xsp_post.model.schemas import optional_columns
 from xsp_post.store.numbers import ABOVE, COMPUTED, MINUS, STRING, Bases, Numbers, StoredName
 

@@ -9,12 +9,12 @@ a small number in fewer bytes, and what every execution does again stands once.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from xsp_post.base.values import dataclass, replace
 from xsp_post.ingest.tables import NULL
 
 MINUS, ABOVE, STRING = "_minus_", "_above_base", "_string_id"  # in names of columns

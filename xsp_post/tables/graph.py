@@ -7,6 +7,7 @@ that no step makes (options, counter reports), and makes everything else by the 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -14,7 +15,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import Finding, from_frame, to_frame, worst_first
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Analysis, Results, finite, shaped
 from xsp_post.model.schemas import TABLES
 

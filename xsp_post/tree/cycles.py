@@ -5,10 +5,11 @@ equally often, and most turns have the same order of them. A turn begins where t
 range that comes first. A recording may begin inside a turn: that counts where it has the work of one.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.hashes import Hashed
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.base.values import dataclass, replace
 from xsp_post.model.trace import Trace
 from xsp_post.model.tree import Attribution
 from xsp_post.tree.node_names import NodeNames

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -19,7 +20,6 @@ import pandas as pd
 from xsp_post.arrays import rollup
 from xsp_post.arrays.cutting import distinct
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.model.options import EXECUTION_RULES
 from xsp_post.model.trace import SpanKind
 from xsp_post.names.patterns import found_in

@@ -8,12 +8,12 @@ into: there the convolutions, norms and activations themselves are the layers, a
 """
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.base.values import dataclass
 from xsp_post.tree.ranges import Ranges
 
 _MOST_CLASSES = 8

@@ -8,6 +8,7 @@ Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are a
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
 """
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,6 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.trace import SpanKind

@@ -1,12 +1,12 @@
 """What the rules of models and layers look at: the ranges of a capture as arrays, one row a span."""
 
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
 from xsp_post.arrays.forest import forest_of
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.model.trace import Trace
 from xsp_post.names import Parsed
 from xsp_post.tree.execution_work import Times

@@ -8,6 +8,7 @@ What does not align keeps its place and is counted.
 
 import dataclasses
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -18,7 +19,6 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Trace

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import wraps
 
-from xsp_post.base.values import dataclass, replace
 from xsp_post.work.dtypes import element_bytes, kind_of
 from xsp_post.work.signature import Input, Signature
 

@@ -5,7 +5,8 @@ it may see. A causal mask leaves n·(n + 1) / 2 of n² pairs. Backward: five pro
 again. Bytes: queries, keys, values and output, each once: the matrix of weights need not leave the chip.
 """
 
-from xsp_post.base.values import dataclass
+from dataclasses import dataclass
+
 from xsp_post.work.amounts import ATTENTION, Amounts, Formula, bytes_of, operand_of, takes, times, total
 from xsp_post.work.dtypes import element_bytes
 from xsp_post.work.signature import Input, Signature

@@ -4,10 +4,10 @@
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
-from xsp_post.base.values import dataclass, replace
 from xsp_post.work import attention, convolutions, memory_bound, products
 from xsp_post.work.amounts import Amounts
 from xsp_post.work.signature import Input, Signature, read_signature

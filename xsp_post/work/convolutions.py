@@ -6,9 +6,9 @@ stride 2 reads a quarter of its input, not all of it.
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
-from xsp_post.base.values import dataclass
 from xsp_post.work.amounts import CONVOLUTION, Amounts, Formula, bytes_of, operand_of, times, total
 from xsp_post.work.dtypes import element_bytes
 from xsp_post.work.signature import Input, Signature

@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 import json
 import math
+from dataclasses import dataclass, field
 from typing import Any
-
-from xsp_post.base.values import dataclass, field
 
 LONGEST_TEXT = 20_000  # characters; a list of more tensors than that is not read
 _MOST_ELEMENTS = 2**62

@@ -1,10 +1,10 @@
 """Texts of serving steps → the sums over their requests that attention needs (`names.step_texts`)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.base.values import dataclass
 from xsp_post.names.step_texts import step_sizes
 
 

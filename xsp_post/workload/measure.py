@@ -10,13 +10,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
 import torch
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.workload.facts import environment, functional_facts, layer_facts

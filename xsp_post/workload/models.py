@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import inspect
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from xsp_post.base.errors import ToolError, UsageError
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.capture import Workload, display_name
 from xsp_post.names import range_text
 from xsp_post.workload import gpt, vision

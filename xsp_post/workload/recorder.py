@@ -15,12 +15,12 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from xsp_post.base.values import dataclass
 from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.names import range_text

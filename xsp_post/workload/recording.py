@@ -8,6 +8,7 @@ import signal
 import statistics
 import subprocess
 import sys
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 import xsp_post
 from xsp_post.base import children
 from xsp_post.base.errors import ToolError, UsageError
-from xsp_post.base.values import asdict, dataclass
 from xsp_post.hardware import machine, tools
 from xsp_post.workload.collectors.nsys import profile_flags
 

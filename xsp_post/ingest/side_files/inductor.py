@@ -10,11 +10,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from xsp_post.base import limits
-from xsp_post.base.values import dataclass, field
 from xsp_post.ingest.json_text import open_text
 from xsp_post.ingest.side_files.modules import (
     Operation,

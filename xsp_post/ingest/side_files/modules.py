@@ -8,8 +8,7 @@ torch's own that has no weights (``ReLU``) is known by the function that its cla
 """
 
 import re
-
-from xsp_post.base.values import dataclass, field
+from dataclasses import dataclass, field
 
 _PLACE = re.compile(r"# File: (.+?):(\d+) in [^,]*(?:, code: (.*))?")
 _OPERATION = re.compile(r'^\s*(\w+)(?:: "[^"]*")? = ([^;]*)')

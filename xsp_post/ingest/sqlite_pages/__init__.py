@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.base.values import dataclass
 from xsp_post.ingest.tables import Keep, Request, WantedColumn
 
 _INNER, _LEAF = 0x05, 0x0D  # first byte of the pages of a table

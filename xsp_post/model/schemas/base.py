@@ -1,9 +1,9 @@
 """What a column and a table are, and all tables as `columns.txt` states them."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
-from xsp_post.base.values import dataclass
 
 _SUFFIX_UNITS = {
     "_ns": "ns", "_bytes": "B", "_flop": "flop", "_flop_per_s": "flop/s", "_bytes_per_s": "B/s",

@@ -6,10 +6,10 @@ shows all its columns. Files (CSV, JSON, Markdown, Parquet) keep the names of th
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.base.values import dataclass
 from xsp_post.model.schemas.base import column_names, unit_of
 
 

@@ -7,11 +7,11 @@ as far as a replay knows (`Advice.weight`).
 
 import math
 import re
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass, replace
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import IDEALS, MAKERS, QUICK_HOST, SHORTER, ideal_gain

@@ -2,13 +2,13 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families

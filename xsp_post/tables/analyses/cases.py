@@ -5,6 +5,7 @@ profilers below the model (M), its layer latencies from M/L, its kernels from M/
 the next deeper one stands in, and `cases` says so. A single ingested capture serves all three.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,6 @@ import pandas as pd
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import IntArray, text_codes

@@ -1,5 +1,6 @@
 """The input of all analyses: cases, matched layers, matched kernels, roofs."""
 
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -10,7 +11,6 @@ from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.hardware.gpus import Peaks, peaks_of_device, similar_names
 from xsp_post.model import options as user
 from xsp_post.model.kinds import PHASES

@@ -7,6 +7,7 @@ that has them, then A9…A15 add up these rows, so that all tables agree.
 """
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,6 @@ from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import medians, summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
 from xsp_post.tables.analyses.frames import FloatArray, IntArray, occurrence, text_codes

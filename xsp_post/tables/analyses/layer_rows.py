@@ -5,6 +5,8 @@ measured iteration of the run that layer latencies are taken from (in XSP's scri
 reference).
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
@@ -13,7 +15,6 @@ from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.kinds import SELF
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases

@@ -6,12 +6,12 @@ half its own. Counters and counted work say of kernels whether arithmetic or mem
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, fields
+
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, GAIN_RATIO
 from xsp_post.arrays.statistics import TRIM_RATIO
 from xsp_post.base.errors import UsageError
-from xsp_post.base.values import dataclass, fields
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.model import options as user
 

@@ -1,10 +1,10 @@
 """remedies.txt → every remedy with its texts: what to do, what it needs, what it promises; and words by platform."""
 
 from collections.abc import Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.base.values import dataclass
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 
 _ELSE = "else"

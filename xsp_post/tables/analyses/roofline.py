@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.names.number_types import operand_kind, runs_on_tensor_cores

@@ -4,6 +4,7 @@ its tokens and context, whole and by family of kernels.
 The time of a step is its latency without what overlaps the execution before it in its process.
 """
 
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
@@ -23,7 +24,6 @@ from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas import column_names

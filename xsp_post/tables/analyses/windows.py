@@ -5,11 +5,12 @@ the busy share is judged over the union of the executions, from the first start 
 the throughput of overlapping ones from the time between two ends.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union
-from xsp_post.base.values import dataclass
 
 # Latencies may sum to so much more than the executions take together before they count as overlapping.
 _MOST_OVERLAP = 0.01

@@ -6,6 +6,7 @@ What was live before the first event, or is not explained by the recorded ones, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,7 +17,6 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.results import empty_table

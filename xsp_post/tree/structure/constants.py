@@ -4,7 +4,7 @@
 shared capture is read otherwise. Limits of effort (passes, samples, depths) stand beside the loops that they end.
 """
 
-from xsp_post.base.values import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ row is an execution of another kind (the prefill before the decoding). Where onl
 execution.
 """
 
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 import numpy as np
 
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.values import dataclass, field, replace
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.fold import Loops, agreement
 from xsp_post.tree.structure.hashes import Hashed

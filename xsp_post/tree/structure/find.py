@@ -5,13 +5,13 @@ and findings.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
-from xsp_post.base.values import dataclass, field
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 from xsp_post.tree.structure.executions import (

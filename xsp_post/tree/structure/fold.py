@@ -10,11 +10,12 @@ tokens. Each pass is a few comparisons of whole arrays; what is left gets shorte
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.base.values import dataclass, field
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.hashes import Hashed, bits_per_symbol, random_words, telling_length
 

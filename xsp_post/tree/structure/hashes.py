@@ -8,11 +8,10 @@ but for a chance of about n²/2⁶⁴.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-
-from xsp_post.base.values import dataclass
 
 _BASE = 0x9E3779B97F4A7C15 | 1
 _INVERSE_BASE = pow(_BASE, -1, 1 << 64)

@@ -6,11 +6,11 @@ Everything here is a guess from kernel names and says how sure it is.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 import numpy as np
 
 from xsp_post.arrays.texts import Strings
-from xsp_post.base.values import dataclass
 from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matches
 from xsp_post.tree.structure.constants import Constants
 

@@ -1,9 +1,10 @@
 """Outlines of all sequences of a capture → one frame of nodes with times and counts, and the node of each launch."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
-from xsp_post.base.values import dataclass
 from xsp_post.tree.structure.outline import AROUND, BLOCK, KIND_NAMES, Sequence, _frame, _nested, outline_of
 
 

@@ -3,12 +3,13 @@
 The rows hold positions in the sequence; `nodes` adds times, counts and names of other sequences.
 """
 
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
-from xsp_post.base.values import dataclass
 from xsp_post.tree.structure.executions import LAYER as IS_LAYER
 from xsp_post.tree.structure.executions import Executions, Launches, Structure
 from xsp_post.tree.structure.hashes import Hashed

@@ -15,13 +15,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import xsp_post
 from xsp_post.base import children, errors, stops
 from xsp_post.base.errors import ToolError, XspPostError
-from xsp_post.base.values import asdict, dataclass
 from xsp_post.hardware import machine
 from xsp_post.hardware.tools import Tool
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload, read_json
