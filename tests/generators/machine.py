@@ -252,6 +252,16 @@ def kernels_of(file: str) -> dict[str, list[tuple[str, float]]]:
     return blocks
 
 
+def numbered(kernels: list[tuple[str, float]], **numbers: int) -> list[tuple[str, float]]:
+    """The kernels with numbers in their names (``triton_poi_fused_{a}``), as a compiler gives each its own."""
+    result = []
+    for name, us in kernels:
+        for key, value in numbers.items():
+            name = name.replace("{" + key + "}", str(value))
+        result.append((name, us))
+    return result
+
+
 def cut(program: Program, first: float, last: float) -> None:
     """Keep a window of the recording, as a delayed or stopped profiler does.
 

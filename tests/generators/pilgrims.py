@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 
-from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose
+from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose, numbered
 
 B = kernels_of("pilgrim_kernels.txt")
 Kernels = list[tuple[str, float]]  # name, µs
@@ -32,16 +32,6 @@ OPERATORS = (
     ("nll", "aten::cross_entropy_loss", "aten::nll_loss_forward"), ("multi_tensor", "aten::_foreach_mul_", ""),
     ("reduce_kernel", "aten::mean", ""), ("triton", "triton_kernel", ""),
 )  # fmt: skip
-
-
-def filled(block: str, **numbers: int) -> Kernels:
-    """A block whose kernels have numbers in their names."""
-    result = []
-    for name, us in B[block]:
-        for key, value in numbers.items():
-            name = name.replace("{" + key + "}", str(value))
-        result.append((name, us))
-    return result
 
 
 class Job:
@@ -188,6 +178,16 @@ def llama(j: Job, depth: int, size: float = 1.0, labels: str = "l") -> None:
         j.do("h_norm", size=size)
 
 
+def learn(j: Job, depth: int, labels: str = "l") -> None:
+    """A batch forward, its loss, and backward."""
+    llama(j, depth, labels=labels)
+    with j.t.mark(**NO_LAYER):
+        j.do("h_head", "loss")
+    with j.autograd():
+        j.do("loss_bw", "h_head")
+        j.do("h_bw", times=depth)
+
+
 def engine_layer(j: Job, n: int, size: float, *, groups: list[int]) -> None:
     """A layer of vLLM; its first norm adds the residual of the layer before: of either (``k``)."""
     group = j.m.group()
@@ -325,7 +325,7 @@ def titan_compiled(rng: Random) -> Program:
                 with j.t.range(f"Torch-Compiled Region: {n % 8}/0", "cpu_op"), j.t.all(
                     j.t.range("CompiledFunction", "cpu_op"), j.t.mark(l=j.m.group())
                 ):  # fmt: skip
-                    j.do(filled("c_fw", n=1, m=4))
+                    j.do(numbered(B["c_fw"], n=1, m=4))
                 with j.t.range(f"FSDP::post_forward (layers.{n})", "cpu_op"):
                     j.t.host(5)
             with j.t.mark(**NO_LAYER):
@@ -341,7 +341,7 @@ def titan_compiled(rng: Random) -> Program:
                         j.t.range("autograd::engine::evaluate_function: CompiledFunctionBackward", "cpu_op"),
                         j.t.range("CompiledFunctionBackward", "cpu_op"),
                     ):  # fmt: skip
-                        j.do(filled("c_bw", n=2, m=5))
+                        j.do(numbered(B["c_bw"], n=2, m=5))
                     with j.t.range(f"FSDP::post_backward_reduce (layers.{depth - 1 - n})", "cpu_op"):
                         j.do("f_pack", stream=21)
                         j.do("rs", stream=23)
@@ -417,12 +417,7 @@ def grpo(rng: Random) -> Program:
                         j.do("h_head", "loss")
             j.t.host(700)
             with j.run(labels="yz"):
-                llama(j, depth)
-                with j.t.mark(**NO_LAYER):
-                    j.do("h_head", "loss")
-                with j.autograd():
-                    j.do("loss_bw", "h_head")
-                    j.do("h_bw", times=depth)
+                learn(j, depth)
                 with j.t.mark(**NO_LAYER):
                     j.do("clip", "adam")
                 j.read()
@@ -456,12 +451,7 @@ def verl(rng: Random) -> Program:
                 j.read()
             with j.run("update_actor", "zy"):
                 for _ in range(micro):
-                    llama(j, depth, labels="lk")
-                    with j.t.mark(**NO_LAYER):
-                        j.do("h_head", "loss")
-                    with j.autograd():
-                        j.do("loss_bw", "h_head")
-                        j.do("h_bw", times=depth)
+                    learn(j, depth, labels="lk")
                 with j.t.mark(**NO_LAYER):
                     j.do("clip", "adam")
                 j.read()
@@ -654,12 +644,12 @@ def lengths(rng: Random) -> Program:
             j.do("h_emb")
             for _ in range(depth):
                 with j.t.mark(l=j.m.group()):
-                    j.do(filled("bert", a=a, b=b, c=c), size=size)
+                    j.do(numbered(B["bert"], a=a, b=b, c=c), size=size)
             with j.t.mark(**NO_LAYER):
                 j.do("loss")
             with j.autograd():
                 j.do("loss_bw")
-                j.do(filled("bert_bw", a=a, b=b, c=c), times=depth, size=size)
+                j.do(numbered(B["bert_bw"], a=a, b=b, c=c), times=depth, size=size)
             with j.t.mark(**NO_LAYER):
                 j.do("clip", "adam")
             if n % 5 == 4:
@@ -713,12 +703,7 @@ def tune_then_generate(rng: Random) -> Program:
     for n in range(steps):
         j.t.copy(16_384)
         with j.run(f"step {n}", "xy"):
-            llama(j, depth)
-            with j.t.mark(**NO_LAYER):
-                j.do("h_head", "loss")
-            with j.autograd():
-                j.do("loss_bw", "h_head")
-                j.do("h_bw", times=depth)
+            learn(j, depth)
             with j.t.mark(**NO_LAYER):
                 j.do("clip", "adam")
             j.read()
@@ -746,7 +731,7 @@ def ladder(rng: Random) -> Program:
                     j.do("h_emb")
                     for _ in range(depth):
                         with j.t.mark(l=j.m.group()):
-                            j.do(filled("bert", a=a, b=b, c=c), size=0.5 * 1.7**n)
+                            j.do(numbered(B["bert"], a=a, b=b, c=c), size=0.5 * 1.7**n)
                     with j.t.mark(**NO_LAYER):
                         j.do("ort_head")
                 j.t.sync()
@@ -1080,7 +1065,7 @@ def video_detector(rng: Random) -> Program:
                 j.t.mark(y=j.m.group()),
             ):
                 for n in range(depth):
-                    j.do(filled("det", a=3 + n % 3, b=n), after=j.m.free[21])
+                    j.do(numbered(B["det"], a=3 + n % 3, b=n), after=j.m.free[21])
             with j.say("postprocess"), j.t.mark(y=NOT_JUDGED):
                 j.do("det_post", size=rng.uniform(0.5, 2))
                 j.t.copy(8_000, "DtoH", pageable=False, stream=j.stream)
@@ -1102,18 +1087,18 @@ def jax_training(rng: Random) -> Program:
         with j.run(f"XlaModule:#hlo_module=jit_train_step,program_id={14}#"):
             for _ in range(depth):
                 with j.t.mark(l=j.m.group()):
-                    j.do(filled("x_layer", a=12, b=31))
+                    j.do(numbered(B["x_layer"], a=12, b=31))
             with j.t.mark(**NO_LAYER):
                 j.do("x_head")
-                j.do(filled("x_back", a=44, b=52), times=depth)
+                j.do(numbered(B["x_back"], a=44, b=52), times=depth)
                 j.do("ar", stream=18)
                 for n_leaf in range(12):
-                    j.do(filled("x_opt", a=60 + n_leaf))
+                    j.do(numbered(B["x_opt"], a=60 + n_leaf))
         if every and n % every == every - 1:
             with j.run("XlaModule:#hlo_module=jit_eval_step,program_id=15#", "x"):
                 for _ in range(depth):
                     with j.t.mark(l=j.m.group()):
-                        j.do(filled("x_layer", a=11, b=13))
+                        j.do(numbered(B["x_layer"], a=11, b=13))
                 with j.t.mark(**NO_LAYER):
                     j.do("x_head")
             j.read()
@@ -1130,7 +1115,7 @@ def jax_tokens(rng: Random) -> Program:
         with j.run(text):
             for d in range(depth):
                 with j.t.mark(l=j.m.group()):
-                    j.do(filled("x_dec", a=10 + 7 * d, b=200 + 3 * d), size=5 if n == 0 else 1)
+                    j.do(numbered(B["x_dec"], a=10 + 7 * d, b=200 + 3 * d), size=5 if n == 0 else 1)
             with j.t.mark(**NO_LAYER):
                 j.do("x_head", size=0.3)
         j.read()

@@ -12,22 +12,12 @@ from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
 
-from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose
+from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose, numbered
 
 Kernels = list[tuple[str, float]]  # name, µs
 FREE = {"x": NOT_JUDGED, "y": NOT_JUDGED, "z": NOT_JUDGED}  # of which nobody can say the execution
 
 B = kernels_of("traveller_kernels.txt")
-
-
-def named(block: str, **numbers: int) -> Kernels:
-    """A block whose kernels have numbers of their own (compiled ones)."""
-    result = []
-    for name, us in B[block]:
-        for key, value in numbers.items():
-            name = name.replace("{" + key + "}", str(value))
-        result.append((name, us))
-    return result
 
 
 class Trip:
@@ -660,14 +650,14 @@ def scan_of_layers(rng: Random) -> Program:
             o.do("tok")
             for _ in range(depth):
                 with o.t.mark(l=o.m.group()):
-                    o.do(named("xla_fw", a=a, b=b, c=c))
+                    o.do(numbered(B["xla_fw"], a=a, b=b, c=c))
                     o.t.copy(4, "DtoD", stream=o.stream)
             o.do("xla_head")
             for _ in range(depth):
-                o.do(named("xla_bw", a=a + 3, b=b + 1, c=c + 7))
+                o.do(numbered(B["xla_bw"], a=a + 3, b=b + 1, c=c + 7))
                 o.t.copy(4, "DtoD", stream=o.stream)
             for k in range(6):
-                o.do(named("xla_opt", n=200 + k))
+                o.do(numbered(B["xla_opt"], n=200 + k))
         if rng.random() < 0.3:
             o.t.copy(8, "DtoH")
             o.t.sync()
@@ -780,7 +770,7 @@ def engine_of_layers(rng: Random) -> Program:
         with o.turn("ExecutionContext::enqueueV3", host=80):
             for d in range(depth):
                 with o.t.mark(k=o.m.group()):
-                    for place, one in enumerate(named("trt", n=d * 3, h=1 + d % 2)):
+                    for place, one in enumerate(numbered(B["trt"], n=d * 3, h=1 + d % 2)):
                         text = f"/encoder/layer.{d}/{ops[place]}"
                         with o.t.range(text) if said else nullcontext(), o.t.mark(l=o.m.group()):
                             o.do([one])
@@ -803,7 +793,7 @@ def renumbered(rng: Random) -> Program:
                     for place, (name, us) in enumerate(B["ind"]):
                         o.do([(name.replace("{n}", str(d * stride * 4 + place)), us)])
             with o.t.mark(l=NOT_JUDGED):
-                o.do(named("ind", n=900)[:1])
+                o.do(numbered(B["ind"], n=900)[:1])
             o.do("logits")
     return o.program(f"{calls} calls of {depth} layers, stride {stride}", "x", "l")
 
