@@ -91,22 +91,20 @@ def why_none(results: Results, limit: Limit) -> str:
     if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
         return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
     least = format_ratio_percent(LEAST_RATIO, 0)
-    if tried := _known(results, limit)[0]:
-        few = f"No change saved {least} of the time in a replay, and more than the replay's error"
-        return f"{few}. Tried: {', '.join(tried)}."
-    return f"No known change would save {least} or more."
+    beyond = ", and more than the error of its replay" if _known(results, limit)[0] else ""
+    return f"No known change would save {least} or more{beyond}."
 
 
-def _known(results: Results, limit: Limit) -> tuple[list[str], list[Advice]]:
-    """The remedies that were tried, and the advice. The last are kept: a report asks for them in several places."""
-    last: list[tuple[Limit, list[str], list[Advice]]] = results.kept("advice", list)
+def _known(results: Results, limit: Limit) -> tuple[bool, list[Advice]]:
+    """Whether remedies were tried, and the advice. The last are kept: a report asks for them in several places."""
+    last: list[tuple[Limit, bool, list[Advice]]] = results.kept("advice", list)
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
         said.sort(key=lambda one: -one.weight)
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
         said = _special_first(said)
-        last[:] = [(limit, [one.code for one in found], said[:MOST])]
+        last[:] = [(limit, bool(found), said[:MOST])]
     return last[0][1:]
 
 
