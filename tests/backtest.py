@@ -13,6 +13,7 @@ from statistics import median
 
 import generators.planted as planted
 import generators.visitors_planted as visitors
+from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS, Edited, draw
 from generators.machine import write
 from generators.overhauled_programs import OVERHAULED
@@ -286,7 +287,8 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
-    lists = {"edited": EDITS, "reworked": REWORKED, "retuned": RETUNED, "relieved": RELIEVED, "overhauled": OVERHAULED}
+    lists = {"edited": EDITS, "reworked": REWORKED, "retuned": RETUNED, "relieved": RELIEVED, "overhauled": OVERHAULED,
+             "amended": AMENDED}  # fmt: skip
     kind = next(name for name, one in lists.items() if one is rows)
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
@@ -322,6 +324,11 @@ def relieved_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def overhauled_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """Edits of a fifth author: optimisers, fused losses, servers, C++; edits that make slower, and none at all."""
     return edited_pairs(seeds, folder, OVERHAULED)
+
+
+def amended_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Edits of a sixth author: host functions, turns of ranks, few executions; regressions and none at all."""
+    return edited_pairs(seeds, folder, AMENDED)
 
 
 # -- the record --------------------------------------------------------------------------------------

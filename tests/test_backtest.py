@@ -10,6 +10,7 @@ from backtest import (
     FIRST,
     RECORD,
     Pair,
+    amended_pairs,
     by_source,
     edited_pairs,
     gpu_pairs,
@@ -22,6 +23,7 @@ from backtest import (
     reworked_pairs,
     simulated_pairs,
 )
+from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS
 from generators.machine import write
 from generators.overhauled_programs import OVERHAULED
@@ -63,6 +65,18 @@ LISTS = {
         OVERHAULED,
         overhauled_pairs,
         {"callbacks": {"place", "is_limit_right"}, "unequal": {"place"}, "continuous": {"is_word_right"}},
+    ),
+    # a host function, queries that poll, a read without an operator; what few executions do has another gain
+    "amended": (
+        AMENDED,
+        amended_pairs,
+        {
+            "host_functions": {"place", "is_limit_right"},
+            "event_queries": {"place"},
+            "token_reads": {"place"},
+            "device_get": {"place"},
+            "seldom": {"bound_holds"},
+        },
     ),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]

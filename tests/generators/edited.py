@@ -98,7 +98,7 @@ class Thread:
         self.acts.append(("hold", done))
 
     def need(self, flag: Flag, name: str = "pthread_cond_wait") -> None:
-        """Wait for another thread."""
+        """Wait for another thread; without a name nothing of it is recorded."""
         self.acts.append(("need", flag, name))
 
     def set(self, flag: Flag) -> None:
@@ -150,7 +150,15 @@ class Thread:
                 return False
             if act[1].at > self.now:
                 self.now = act[1].at + world.ns(4)
-                world.systems.append((act[2], start, self.now, self))
+                if act[2]:
+                    world.systems.append((act[2], start, self.now, self))
+        elif act[0] == "poll":  # a query is called again until the moment has come
+            if act[1].at is None:
+                return False
+            while start <= act[1].at:
+                start, self.now = self.now, self.now + world.ns(act[3])
+                world.calls.append({"name": act[2], "start": start, "end": self.now, "thread": self})
+                self.now += world.ns(0.3)
         elif act[0] == "wait":
             mine = [stream.rows for (rank, _), stream in world.streams.items() if rank == self.rank and stream.rows]
             flags = [act[1]] if isinstance(act[1], Flag) else [rows[-1]["done"] for rows in mine]
