@@ -21,6 +21,7 @@ from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
 from xsp_post.base.text_safety import path_text, shell_word
 from xsp_post.batch.jobs import discover
 from xsp_post.commands import shared
+from xsp_post.commands.application import LEAST_FILES
 from xsp_post.model import capture
 from xsp_post.model.capture import Workload
 from xsp_post.model.run_folder import prepare
@@ -238,6 +239,18 @@ lines = sorted((process.stdout.readline(), process.stdout.readline()), key=int)
 print(lines[1], flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a limit of Linux")
+@pytest.mark.parametrize("most", [9, 12, 31, 32])
+def test_too_few_open_files_are_said_before_an_import_fails(tmp_path, most):
+    export = ExportBuilder().process(100).thread(100).gpu().kernel("gemm", launch=(0, 9), run=(20, 90))
+    command = f"ulimit -n {most}; exec {sys.executable} -m xsp_post tree {export.write(tmp_path / 'a.sqlite')}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    if most < LEAST_FILES:
+        assert done.returncode == 4 and done.stderr.startswith("xsp-post: Too few files may be open at once. [out-of-")
+    else:
+        assert done.returncode == 0 and "gemm" in done.stdout
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a request of Linux")

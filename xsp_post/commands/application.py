@@ -41,6 +41,7 @@ _COMMANDS = (
 )  # fmt: skip
 
 
+LEAST_FILES = 32  # 18 are enough for a store of one capture, 14 are not
 LEAST_ADDRESSES = 512 << 20  # bytes: 410 to 480 MiB for three kernels; below, imports abort or lose their error
 
 
@@ -86,7 +87,7 @@ def command_line() -> None:
     try:
         if sealed.is_possible() and sys.argv[1:2] in (*_ALONE, ["export"], ["baseline"]):
             parents.append(stops)
-        code = _complained(_has_addresses) or _complained(_run)
+        code = _complained(_has_room) or _complained(_run)
         stops.finish()
     except KeyboardInterrupt:  # while an error was being said
         stops.finish()
@@ -100,13 +101,17 @@ def command_line() -> None:
     sys.exit(code)
 
 
-def _has_addresses() -> int:
-    """0; an error where the limit of addresses (`ulimit -v`) is below what importing the libraries takes. Python and
-    they die there in ways that no program can catch."""
+def _has_room() -> int:
+    """0; an error where the limit of open files (`ulimit -n`) or of addresses (`ulimit -v`) is below what importing the
+    libraries takes. Python and they die there in ways that no program can catch."""
     try:
         import resource
     except ImportError:  # Windows
         return 0
+    if 0 <= resource.getrlimit(resource.RLIMIT_NOFILE)[0] < LEAST_FILES:  # the first import that fails says nothing
+        raise CaptureError(
+            "Too few files may be open at once.", code="out-of-files", hint=f"Allow at least {LEAST_FILES}: ulimit -n."
+        )
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESSES:
         raise CaptureError(
