@@ -192,6 +192,22 @@ def test_a_full_queue_shows_its_depth_and_what_a_launch_takes_without_it():
     assert learnt(*queue(depth=33)).queue_depth == 33
 
 
+def test_launches_of_graphs_show_no_queue():
+    """A call that launches 40 nodes is long, and has 40 operations before it when it returns."""
+    calls, operations, at = [], [], 0
+    for _ in range(60):
+        for k in range(5):
+            calls.append(call(at, at + (2_000 if k < 4 else 15_000)))
+            nodes = range(1 if k < 4 else 40)
+            operations += [operation(calls[-1]["end_ns"] + 500 + n * 900, calls[-1]["end_ns"] + 1_300 + n * 900,
+                                     len(calls) - 1) for n in nodes]  # fmt: skip
+            at += 4_000
+        at += 60_000
+    found = learnt(calls, operations)
+    assert (found.queue_depth, found.queue_wait_ns) == (0, 0)
+    assert found.own_ns.tolist() == [2_000, 2_000, 2_000, 2_000, 15_000] * 60
+
+
 def test_a_part_of_a_recording_knows_the_queue_that_earlier_work_fills():
     calls, operations = queue(count=400, depth=150, short=8)
     whole = learnt(calls, operations)

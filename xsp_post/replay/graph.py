@@ -19,7 +19,7 @@ import numpy as np
 from xsp_post.arrays.cutting import distinct
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
 from xsp_post.replay.learning import CLEARLY_NS, Learnt, ended_before
-from xsp_post.replay.recording import Operations, Recording
+from xsp_post.replay.recording import Recording
 from xsp_post.replay.simulate import NEVER, ZERO, Program, run
 
 CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # kinds of step
@@ -193,7 +193,7 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         ZERO, NEVER)  # fmt: skip
     held = np.zeros(0, np.int64)
     if amounts.queue_depth:
-        held = np.flatnonzero(_nth_before(operations, amounts) >= 0)
+        held = np.flatnonzero(_nth_before(graph, amounts) >= 0)
         at = operations.call[held]
         add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
     has_call = operations.call >= 0
@@ -321,11 +321,12 @@ def _add_event_waits(
     return waiting[~is_event], used + count
 
 
-def _nth_before(operations: Operations, amounts: Amounts) -> np.ndarray:
+def _nth_before(graph: Graph, amounts: Amounts) -> np.ndarray:
     """The operation that must have started before a launch returns: as many before it on its stream as the queue is
-    deep; −1 none. Blocking copies leave nothing in the queue."""
+    deep; −1 none. Blocking copies and nodes of graphs leave nothing in the queue."""
+    operations = graph.recording.operations
     result = np.full(len(operations), -1, np.int64)
-    queued = np.flatnonzero((operations.call >= 0) & ~amounts.is_blocking)
+    queued = np.flatnonzero((operations.call >= 0) & ~amounts.is_blocking & ~graph.learnt.is_node)
     order = queued[np.argsort(amounts.stream[queued], kind="stable")]
     depth = amounts.queue_depth
     if len(order) > depth:
@@ -348,7 +349,7 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
     position = np.empty(len(operations), np.int64)
     position[steps.index[at_operation]] = at_operation
     room = np.flatnonzero(steps.kind == ROOM)
-    older = _nth_before(operations, amounts)[steps.index[room]] if len(room) else room
+    older = _nth_before(graph, amounts)[steps.index[room]] if len(room) else room
     arrival = np.flatnonzero(steps.kind == ARRIVAL)
     arrival = arrival[np.argsort(steps.index[arrival])]
     meetings = amounts.meetings

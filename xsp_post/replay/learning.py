@@ -83,7 +83,7 @@ def learn(recording: Recording) -> Learnt:
     waited = _waited(recording)
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
-    depth, queue_wait = _queue(recording, own)
+    depth, queue_wait = _queue(recording, own, is_node)
     meetings, spins = meetings_in(recording), _spins(recording)
     orders = distinct_pairs(np.concatenate([orders, spins[:, ::-1]]))
     return Learnt(
@@ -265,22 +265,24 @@ def _split_blocking(
     after[call[is_host]] = 0
 
 
-def _queue(recording: Recording, own: np.ndarray) -> tuple[int, int]:
+def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray) -> tuple[int, int]:
     """The depth of the launch queue, and how long after room was made a launch returned; (0, 0): never full.
 
     A launch is taken as blocked where it took far longer than usual and returned just after an older operation of
     its stream had started; the number launched since that one is the depth when most blocked launches agree on it.
-    Their own time (in place) becomes the usual one. In a part of a recording operations from before it fill the queue:
-    launches before any of its own operations began do not say how deep it is, and were held back alike.
+    Their own time (in place) becomes the usual one. Nodes of graphs are left out: the one call that launches them is
+    long without any queue. In a part of a recording operations from before it fill the queue: launches before any of
+    its own operations began do not say how deep it is, and were held back alike.
     """
     calls, operations = recording.calls, recording.operations
-    is_kernel = (operations.call >= 0) & (operations.kind != ActivityKind.MEMCPY)
+    is_single = (operations.call >= 0) & ~is_node
+    is_kernel = is_single & (operations.kind != ActivityKind.MEMCPY)
     if is_kernel.sum() < 64:
         return 0, 0
     free = float(np.quantile(own[operations.call[is_kernel]], 0.05))  # of a launch that nothing holds back
     found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 4]
     for stream in range(len(recording.stream_process)):
-        mine = np.flatnonzero((operations.stream == stream) & (operations.call >= 0))
+        mine = np.flatnonzero((operations.stream == stream) & is_single)
         if len(mine) < 64 or recording.stream_is_host[stream]:
             continue
         start = np.maximum.accumulate(operations.start_ns[mine])
