@@ -274,7 +274,7 @@ def _launches(change: Change, graph: Graph, amounts: Amounts, effect: Effect) ->
     amounts.before_ns[follows & (amounts.before_ns < LONG_HOST_NS)] = 0
     shorter = heads & ~loads
     amounts.own_ns[shorter] = np.clip(amounts.own_ns[shorter], *_GRAPH_LAUNCH_NS)
-    inside = on_device & follows[np.maximum(operations.call, 0)]
+    inside = on_device & follows[np.maximum(operations.call, 0)] & ~graph.recording.behind_host
     amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
     amounts.queue_depth = 0
     effect.operation_count = int(inside.sum())

@@ -4,4 +4,5 @@ DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT, EVENT_ORDER = "device_wait", "stream_wait"
 WAITS = (DEVICE_WAIT, STREAM_WAIT, EVENT_WAIT)  # of the host; an event_order is a stream's
 ALLOCATION = "allocation"
 GRAPH_ORDER = "graph_order"  # of one stream for another, within a CUDA graph
+HOST_FUNCTION = "host_function"  # that a stream calls between two operations
 CALLS = (*WAITS, ALLOCATION)  # of the host, that launch nothing

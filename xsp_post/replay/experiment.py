@@ -322,6 +322,7 @@ def _shorter_launches(graph: Graph, amounts: Amounts, factor: float) -> None:
     launches = np.zeros(len(amounts.own_ns), bool)
     launches[operations.call[launched]] = True
     _scale(amounts.own_ns, launches & ~loading(graph), factor)
+    launched &= ~graph.recording.behind_host
     # what took longer to begin on a device without work was not on its way: why is not known
     _scale(amounts.latency_ns, launched & (is_node | (amounts.latency_ns <= LATENCY_LIMIT_NS)), factor)
     _scale(amounts.gap_ns, launched & (amounts.gap_ns > 0), factor)  # below 0 kernels overlap
@@ -339,8 +340,11 @@ def _shorter_waits(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 
 def _shorter_host(graph: Graph, amounts: Amounts, factor: float) -> None:
-    """What lies between calls, and calls that take or free memory; a free waits for the device as before."""
+    """What lies between calls, functions on streams, and calls that take or free memory; a free waits for the device as
+    before."""
     _scale(amounts.before_ns, slice(None), factor)
+    _scale(amounts.gap_ns, graph.recording.behind_host, factor)
+    _scale(amounts.latency_ns, graph.recording.behind_host, factor)
     _scale(amounts.own_ns, graph.recording.calls.allocates, factor)
     _scale(amounts.after_ns, graph.recording.calls.allocates, factor)
 

@@ -18,8 +18,10 @@ from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, loads_code
 from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, rows_of, waiting_kernels
 from xsp_post.replay.host_state import Cause, HostState, Pieces
+from xsp_post.replay.waits import host_functions
 
 _NO_LAYER = -1
+HOST_FUNCTION = "a function of the host on the stream"  # what an operation waited for
 _AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
 
 
@@ -76,12 +78,14 @@ class IdleBlocks:
         runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
         launched = _launched(tree, gaps)
+        functions = host_functions(tree.trace, tree.activities["launch_id"].to_numpy())
         calls = pd.unique(tree.trace.launches["name_id"].to_numpy())
         graph_launches = [one for one in calls.tolist() if one >= 0 and "GraphLaunch" in str(tree.strings[one])]
         for some in _blocks(gaps.device):
             _watch(state, gaps, launched, some)
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
+            _mark_functions(tree, state, functions, pieces)
             if len(self._waits):
                 _mark_device_waits(tree, self._waits, pieces)
             pieces["layer_node_id"] = _layers(tree, pieces)
@@ -260,6 +264,22 @@ def _on_the_way(
     call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
     node = activities["node_id"].to_numpy()[following]
     return Pieces(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
+
+
+def _mark_functions(
+    tree: Tree, state: HostState, functions: tuple[np.ndarray, np.ndarray], pieces: pd.DataFrame
+) -> None:
+    """On the way to the device behind a function of the host, an operation waited for that (in place)."""
+    call, after = functions
+    if not len(call):
+        return
+    names, following = np.full(len(tree.activities) + 1, -1, np.int32), pieces["next_activity"].to_numpy()
+    names[after] = tree.trace.launches["name_id"].to_numpy()[call]
+    late = (Cause.LAUNCH_LATENCY, Cause.NOT_RECORDED)
+    hit = np.isin(pieces["cause"], [int(one) for one in late]) & (names[following] >= 0)
+    pieces.loc[hit, "cause"] = int(Cause.THREAD_WAIT)
+    pieces.loc[hit, "call_id"] = names[following[hit]]
+    pieces.loc[hit, "detail_id"] = state.text_id(HOST_FUNCTION)
 
 
 def _waits_of_devices(tree: Tree) -> pd.DataFrame:

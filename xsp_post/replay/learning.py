@@ -63,7 +63,8 @@ def learn(recording: Recording) -> Learnt:
     anchor = np.where(is_blocking, call_start, call_end)
     is_node, follows_node = _graph_nodes(operations, is_host)
     group = operations.kind * 2 + is_blocking + _GRAPH_GROUP * is_node
-    starts = has_call & ~is_host & ~follows_node
+    behind = recording.behind_host & has_call & ~is_host & ~follows_node
+    starts = has_call & ~is_host & ~follows_node & ~behind
     least = _least_latency(operations.start_ns - anchor, starts & (free <= call_start))
     orders, order_ns = _orders(recording, np.maximum(free, anchor + least))
     free = _free(previous_end, operations, orders)
@@ -76,6 +77,9 @@ def learn(recording: Recording) -> Learnt:
     is_queued = starts & (call_end + CLEARLY_NS < previous_end) & (free == previous_end)
     gap = _gaps(operations.start_ns - previous_end, is_queued, operations.kind)
     gap[is_host] = 0
+    # a function of the host takes its time behind the work before it, or behind its own call
+    begun = (operations.start_ns - np.maximum(previous_end, call_end))[behind]
+    gap[behind] = latency[behind] = np.maximum(begun, 0)
     # inside a graph the device goes on by itself: a node follows the one before it as it did
     latency[follows_node] = np.minimum(latency[follows_node], 0)  # below 0: nodes run while the call lasts
     gap[follows_node] = (operations.start_ns - previous_end)[follows_node]  # below 0: it began before that had ended

@@ -15,7 +15,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.patterns import found_in_column
 from xsp_post.replay.calls import MAKES
-from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, WAITS
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, HOST_FUNCTION, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
@@ -99,6 +99,7 @@ class Recording:
     stream_is_host: np.ndarray  # per stream: operators of a CPU run, which are their own launch
     stream_id: np.ndarray  # per stream: its number in the capture
     orders: np.ndarray  # (edges, 2) operations: the second waited for an event after the first
+    behind_host: np.ndarray  # per operation, bool: a function of the host comes before it on its stream
     processes: list[int]  # process ids
     iterations: pd.DataFrame  # of this capture: as in the table
     is_part: bool = False  # of a large capture: the median execution and those beside it
@@ -159,8 +160,11 @@ def read_recording(results: Results, capture_id: int) -> Recording:
         GRAPH_ORDER: ["process_id", "graph_node_id", "launch_start_ns"],
     }
     orders = np.concatenate([_orders(rows[key], edges[edges["kind"] == kind], number) for kind, key in keys.items()])
+    behind = edges[edges["kind"] == HOST_FUNCTION]
+    behind = pd.MultiIndex.from_frame(behind[["process_id", "to_id"]])
+    behind = pd.MultiIndex.from_frame(rows[["process_id", "correlation_id"]]).isin(behind)[order]
     return Recording(
-        calls, operations, streams[:, 0], streams[:, 1] < 0, streams[:, 2], orders,
+        calls, operations, streams[:, 0], streams[:, 1] < 0, streams[:, 2], orders, behind,
         [int(one) for one in processes], iterations, span is not None, capture_id in shared_captures(results),
     )  # fmt: skip
 

@@ -14,10 +14,22 @@ from xsp_post.arrays.cutting import Keys
 from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import MAKES
-from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, GRAPH_ORDER, STREAM_WAIT
+from xsp_post.replay.edges import (
+    ALLOCATION,
+    CALLS,
+    DEVICE_WAIT,
+    EVENT_ORDER,
+    EVENT_WAIT,
+    GRAPH_ORDER,
+    HOST_FUNCTION,
+    STREAM_WAIT,
+)
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
+_QUERY = re.compile(r"^(?:cuda|hip|cu)(?:Event|Stream)Query")
+_LEAST_QUERIES, _AGAIN_NS = 3, 10_000  # of one poll, each so soon after the one before
+_FUNCTION = re.compile(r"^(?:cuda|hip|cu)(?:LaunchHostFunc|StreamAddCallback)")
 COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns",
            "from_name", "to_name")  # fmt: skip
 # cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
@@ -39,7 +51,7 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
     trace, launch_id = tree.trace, tree.activities["launch_id"].to_numpy()
-    kinds = (_host_waits, _event_orders, _unnamed_orders, _graph_orders)
+    kinds = (_host_waits, _event_orders, _unnamed_orders, _graph_orders, _host_functions)
     parts = [one(trace, launch_id) for one in kinds]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
@@ -51,7 +63,10 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
     waiting = [next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "") for name in names]
     kinds = np.array([*(CALLS.index(kind) if kind else -1 for kind in waiting), -1])
-    rows = np.flatnonzero(kinds[codes] >= 0)
+    kind, end = kinds[codes], launches["end_ns"].to_numpy().copy()
+    first, last, _ = polls(trace)
+    kind[first], end[first] = CALLS.index(EVENT_WAIT), end[last]
+    rows = np.flatnonzero(kind >= 0)
     stream = np.full(len(launches), -1, np.int64)
     waits = trace.synchronizations
     waits = waits[(waits["kind"].to_numpy() == SyncKind.STREAM) & (waits["launch_id"].to_numpy() >= 0)]
@@ -64,14 +79,66 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     before = launched.last_before(process[rows], stream, start[rows])
     after = launched.first_after(thread[rows], start[rows])
     return _frame(trace, {
-        "kind": np.array([*CALLS, ""], object)[kinds[codes[rows]]],
+        "kind": np.array([*CALLS, ""], object)[kind[rows]],
         "from_id": launched.ids(before),
         "to_id": launched.ids(after),
         "stream_id": np.where(stream >= 0, stream, np.nan),
         "call_name": np.array([*names, ""], object)[codes[rows]],
         "start_ns": start[rows],
-        "end_ns": launches["end_ns"].to_numpy()[rows],
+        "end_ns": end[rows],
     }, process[rows], thread[rows])  # fmt: skip
+
+
+def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of each wait by asking again and again the first call and the last one: queries of one thread without any other
+    call between them, of which the last one followed the end of an operation, and the one before it did not. And all
+    these calls."""
+    launches, activities = trace.launches, trace.activities
+    order = _named(trace, _QUERY)
+    if len(order) < _LEAST_QUERIES or not len(activities):
+        return order[:0], order[:0], order[:0]
+    process, start, end = (launches[name].to_numpy() for name in ("process_index", "start_ns", "end_ns"))
+    by_thread = np.lexsort((start, launches["thread_index"].to_numpy()))
+    place = np.empty(len(launches), np.int64)
+    place[by_thread] = np.arange(len(launches))
+    order = order[np.argsort(place[order])]
+    again = (np.diff(place[order]) == 1) & (start[order[1:]] - end[order[:-1]] < _AGAIN_NS)
+    again &= np.diff(launches["thread_index"].to_numpy()[order]) == 0
+    begins = np.flatnonzero(np.append(True, ~again))
+    lasts = np.append(begins[1:], len(order)) - 1
+    long = lasts - begins >= _LEAST_QUERIES - 1
+    first, before, last = order[begins[long]], order[lasts[long] - 1], order[lasts[long]]
+    ends, of = activities["end_ns"].to_numpy(), activities["process_index"].to_numpy().astype(np.int64)
+    ended = _neighbour(of, ends, process[last].astype(np.int64), end[last] + _CLOCKS_NS, -1)
+    said = (ended >= 0) & (ends[ended] >= start[before] - _CLOCKS_NS)
+    run = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(order))))
+    return first[said], last[said], order[np.isin(run, np.flatnonzero(long)[said])]
+
+
+def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Calls that have a stream run a function of the host, and the operation (row) that their thread launched next:
+    that waits for the function."""
+    launches, rows = trace.launches, _named(trace, _FUNCTION)
+    launched = _Launched(trace, launch_id)
+    thread, start = (launches[name].to_numpy()[rows].astype(np.int64) for name in ("thread_index", "start_ns"))
+    after = launched.first_after(thread, start)
+    return rows[after >= 0], launched.rows[after[after >= 0]]
+
+
+def _host_functions(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+    """What waited for a function of the host."""
+    call, after = host_functions(trace, launch_id)
+    process, launched = trace.launches["process_index"].to_numpy()[call], _Launched(trace, launch_id)
+    before = launched.last_before(process, np.full(len(call), -1), trace.launches["start_ns"].to_numpy()[call])
+    ends = launched.ids(before), trace.activities["correlation_id"].to_numpy()[after].astype(float)
+    return _orders(trace, HOST_FUNCTION, *ends, trace.activities["stream_id"].to_numpy()[after], call, process)
+
+
+def _named(trace: Trace, pattern: re.Pattern[str]) -> np.ndarray:
+    """The calls whose name matches."""
+    codes, used = pd.factorize(trace.launches["name_id"].to_numpy())
+    names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
+    return np.flatnonzero(np.array([*(pattern.search(name) is not None for name in names), False])[codes])
 
 
 def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
@@ -195,7 +262,7 @@ class _Launched:
     """The launches that started device work, to be looked up by time."""
 
     def __init__(self, trace: Trace, launch_id: np.ndarray) -> None:
-        rows = np.flatnonzero(launch_id >= 0)
+        self.rows = rows = np.flatnonzero(launch_id >= 0)
         call = launch_id[rows]
         activities, launches = trace.activities, trace.launches
         self.at = launches["start_ns"].to_numpy()[call]
