@@ -130,7 +130,9 @@ def _reads(situation: Situation) -> list[Found]:
     # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call
     gain, each = 2 * situation.limit.gain("synchronisation"), situation.execution_count
     blocking = situation.blocking_count
-    later = int(gain * situation.limit.whole_ns) if situation.waits + blocking >= 2 * each else 0
+    # a program that is measured waits once in each execution; who reads a value in each has a use for it
+    is_often = situation.waits + blocking >= 2 * each or values.sum() >= max(each, 2)
+    later = int(gain * situation.limit.whole_ns) if is_often else 0
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
     if (spent := max(_sum(reads), of_reads)) and count >= 2:
