@@ -64,7 +64,8 @@ def recording_of(
         Calls(**{name: column(calls, name) for name in names}, allocates=no_memory),
         Operations(**{name: column(operations, name) for name in numbers}, name=pd.Categorical(texts)),
         np.array(process, np.int64), np.array(is_host, bool), np.array(number, np.int64),
-        np.array(orders, np.int64).reshape(-1, 2), [100 + one for one in sorted({*process})],
+        np.array(orders, np.int64).reshape(-1, 2), column(operations, "behind_host").astype(bool),
+        [100 + one for one in sorted({*process})],
         pd.DataFrame() if iterations is None else iterations,
     )  # fmt: skip
 

@@ -59,25 +59,9 @@ LISTS = {
     "retuned": (RETUNED, retuned_pairs, {"bubble": {"place"}}),  # no remedy speaks of smaller batches in a pipeline
     # eager JAX without ranges: the executions that are inferred before are its layers, and no kernel is on both sides
     "relieved": (RELIEVED, relieved_pairs, {"unjitted": {"is_word_right"}}),
-    # what a host function on a stream takes has no cause; another rank is late in each step, so none is named; the
-    # shapes of a decoder's products, 4 rows and then 16, say no batch
-    "overhauled": (
-        OVERHAULED,
-        overhauled_pairs,
-        {"callbacks": {"place", "is_limit_right"}, "unequal": {"place"}, "continuous": {"is_word_right"}},
-    ),
-    # a host function, queries that poll, a read without an operator; what few executions do has another gain
-    "amended": (
-        AMENDED,
-        amended_pairs,
-        {
-            "host_functions": {"place", "is_limit_right"},
-            "event_queries": {"place"},
-            "token_reads": {"place"},
-            "device_get": {"place"},
-            "seldom": {"bound_holds"},
-        },
-    ),
+    # another rank is late in each step, so none is named; a decoder's products of 4 rows and then 16 say no batch
+    "overhauled": (OVERHAULED, overhauled_pairs, {"unequal": {"place"}, "continuous": {"is_word_right"}}),
+    "amended": (AMENDED, amended_pairs, {}),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
 

@@ -225,6 +225,24 @@ def test_host_code_between_calls():
         changed("host:empty=2x", CALLS, WORK, WAITED)
 
 
+def test_host_code_before_the_first_call_and_after_the_last_one():
+    """ "load" from 95 to 330 holds the end of the first execution and the beginning of the second."""
+    runs = pd.DataFrame({"iteration_index": [0, 1], "process_id": 100, "phase": "", "is_warmup": False, "busy_ns": 1,
+                         "is_inferred": False, "start_ns": [0, 170], "end_ns": [165, 500]})  # fmt: skip
+    work = [operation(15, 80, 0, iteration=0), operation(205, 300, 1, iteration=1)]
+    recording = recording_of([call(0, 90), call(200, 210)], work, iterations=runs)
+    graph = make_graph(recording, learnt_of(recording))
+    for text, edges in (
+        ("host:load=none", (0, 5, 5)),
+        ("host:load=0.5x", (15, 42, 40)),
+        ("host:step=2x", (60, 160, 150)),
+    ):
+        executions = find_executions(graph).copy()
+        apply_change(parse_change(text), graph, graph.amounts.copy(), executions, Analysis({"nodes": NODES}, []), 0)
+        assert (executions.lead_ns[1], executions.since_ns[1], executions.tail_ns[0]) == edges
+    assert find_executions(graph).tail_ns[0] == 75
+
+
 def test_what_is_inside_a_range_is_done_elsewhere():
     """ "load" holds the calls at 100, 200 and 300: what they launch and wait for goes with them."""
     amounts, effect = changed("host:load=none", CALLS, WORK, WAITED)

@@ -225,6 +225,33 @@ def test_what_was_launched_in_time_waited_behind_another_stream_or_copy(tmp_path
     assert rows(pieces, "cause", "detail") == [("queued", "first"), ("queued", "second")]
 
 
+@pytest.mark.parametrize("until", [160, 700])
+def test_behind_a_function_of_the_host_the_device_waits_for_that(until, tmp_path):
+    builder = start().api("cudaLaunchHostFunc_v10000", 20 * US, 23 * US)
+    pieces = explained(after(builder, (30, 35), until), tmp_path)
+    said = [("thread_wait", "cudaLaunchHostFunc", idle.HOST_FUNCTION, until)]
+    assert rows(pieces, "cause", "call", "detail", "end") == said
+    builder = start().api("cudaLaunchHostFunc_v10000", 40 * US, 43 * US)  # behind both
+    assert rows(explained(after(builder, (30, 35), until), tmp_path), "detail") == [("",)]
+
+
+def asked(until: int, *ends: int, name: str = "cudaEventQuery_v3020") -> ExportBuilder:
+    """Queries of 1 µs from 90 µs on, each after the end of the one before; the last ones at these times."""
+    builder = start()
+    for at in (*range(90, until, 2), *ends):
+        builder.api(name, at * US, (at + 1) * US)
+    return after(builder, (until + 20, until + 22), until + 30)
+
+
+def test_to_ask_again_and_again_is_to_wait(tmp_path):
+    """The kernel ends at 100 µs: the query after that says so."""
+    pieces = explained(asked(100, 100), tmp_path)
+    assert rows(pieces, "cause", "call", "end")[0] == ("synchronization", "cudaEventQuery", 101)
+    # who asks on, or has a break, asks of something else
+    for builder in (asked(110), asked(92, 100), asked(100, 100, name="cudaGetDevice_v3020")):
+        assert "synchronization" not in explained(builder, tmp_path)["cause"].tolist()
+
+
 def test_no_launch_takes_half_a_millisecond(tmp_path):
     pieces = explained(after(start(), (105, 110), 610), tmp_path)
     assert rows(pieces, "cause", "detail", "end") == [

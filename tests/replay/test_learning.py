@@ -63,6 +63,16 @@ def test_the_gap_is_the_mean_of_queued_operations_without_the_largest_twentieth(
     assert {*learnt(calls[:1], operations[1:2]).gap_ns.tolist()} == {1_000}  # none was queued
 
 
+def test_behind_a_function_of_the_host_each_gap_is_its_own():
+    calls = [call(10 * k, 10 * k + 5) for k in range(4)]
+    operations = [operation(0, MS, place=0), operation(MS + 40, 2 * MS, 0), operation(2 * MS + 40, 3 * MS, 1),
+                  operation(3 * MS + 90_000, 4 * MS, 2, behind_host=1)]  # fmt: skip
+    assert learnt(calls, operations).gap_ns.tolist() == [40, 40, 40, 90_000]
+    late = operation(5 * MS + 70_000, 6 * MS, 3, behind_host=1)  # its call was later than the end of the work before
+    found = learnt([*calls[:3], call(5 * MS - 10, 5 * MS)], [*operations, late])
+    assert found.gap_ns[4] == found.latency_ns[4] == 70_000 and {*found.latency_ns[:3].tolist()} == {3_000}
+
+
 @pytest.mark.parametrize(("free_after", "is_queued"), [(10_000, False), (10_001, True)])
 def test_queued_is_what_was_launched_long_before_its_stream_was_free(free_after, is_queued):
     free = 105 + free_after

@@ -383,7 +383,9 @@ def _host(
         takes = is_inside & calls.allocates  # memory: the work of the driver on the host, as in the experiment
         for times in (amounts.own_ns, amounts.after_ns):
             times[takes] = np.rint(times[takes] * factor)
-        if change.pattern is None:  # what lies before the first call and after the last one
+        if change.pattern is not None:
+            _shorten_edges(graph, executions, spans, factor)
+        else:  # what lies before the first call and after the last one
             for edge in (executions.lead_ns, executions.tail_ns, executions.since_ns):
                 edge[:] = np.rint(edge * factor)
             early = executions.begin_ns < 0  # before anything that was recorded
@@ -395,6 +397,21 @@ def _host(
     else:
         np.add.at(amounts.before_ns, first[inside], change.added_ns or 0)
         np.maximum(amounts.before_ns, 0, out=amounts.before_ns)
+
+
+def _shorten_edges(graph: Graph, executions: Executions, spans: np.ndarray, factor: float) -> None:
+    """Of what executions do before their first call and after their last one, what lies in these spans (in place)."""
+    calls, process = graph.recording.calls, executions.process
+    begin = np.append(calls.start_ns, 0)[executions.first_call] - executions.lead_ns
+    last, before = (np.append(calls.end_ns, 0)[of] for of in (executions.last_call, executions.before))
+    edges = ((executions.lead_ns, begin), (executions.since_ns, before), (executions.tail_ns, last))
+    for number in np.unique(spans[:, 0]).tolist():
+        mine = np.flatnonzero(process == number)
+        of = spans[spans[:, 0] == number]
+        for edge, since in edges:
+            until = since[mine] + np.nan_to_num(edge[mine]).astype(np.int64)
+            covered = covered_before(of[:, 1], of[:, 2], until) - covered_before(of[:, 1], of[:, 2], since[mine])
+            edge[mine] -= np.rint(covered * (1 - factor)).astype(edge.dtype)
 
 
 def _execution_spans(graph: Graph, executions: Executions) -> np.ndarray:

@@ -1,6 +1,8 @@
 """Model executions on a clock, recorded or simulated: begin, end, latency and period of each; which are measured."""
 
-from dataclasses import dataclass
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +42,11 @@ class Executions:
     process: np.ndarray  # that ran it: only those of one process follow one another
     is_queued: bool  # an execution begins when the device work of the one before has ended (nobody said otherwise)
     is_apart: bool = False  # what lies between two is none of the program (`recording.shared_captures`)
+
+    def copy(self) -> Executions:
+        """One whose host time before the first call and after the last one can be altered."""
+        edges = {name: vars(self)[name].copy() for name in ("lead_ns", "since_ns", "begin_ns", "tail_ns")}
+        return replace(self, **edges)
 
     @cached_property
     def work(self) -> tuple[np.ndarray, np.ndarray]:

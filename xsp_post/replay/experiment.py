@@ -143,7 +143,7 @@ def ideal_gain(
     """The share of the executions' time, from their first device work to the last, that goes where resources take no
     time, changes (`parse_change`) are made, and operations take ``factors`` times what they did; those that take none
     are gone, with their launches. None where nothing matches."""
-    graph, executions = identity.graph, identity.every_execution
+    graph, executions = identity.graph, identity.every_execution.copy()
     amounts, hits = graph.amounts.copy(), factors is not None
     for text in ideals:
         try:

@@ -158,9 +158,7 @@ def _changed(
     amounts = identity.graph.amounts.copy()
     if release_ns is not None:
         amounts.release_ns = release_ns
-    given = identity.executions
-    edges = {name: vars(given)[name].copy() for name in ("lead_ns", "since_ns", "begin_ns", "tail_ns")}
-    executions = replace(given, **edges)
+    executions = identity.executions.copy()
     effects = [apply_change(change, identity.graph, amounts, executions, results, capture_id) for change in changes]
     replayed = replay(identity.graph, amounts)
     return _Changed(effects, amounts, replayed, executions, measure(executions, simulated_clock(replayed)))
