@@ -160,9 +160,8 @@ def read_recording(results: Results, capture_id: int) -> Recording:
         GRAPH_ORDER: ["process_id", "graph_node_id", "launch_start_ns"],
     }
     orders = np.concatenate([_orders(rows[key], edges[edges["kind"] == kind], number) for kind, key in keys.items()])
-    behind = edges[edges["kind"] == HOST_FUNCTION]
-    behind = pd.MultiIndex.from_frame(behind[["process_id", "to_id"]])
-    behind = pd.MultiIndex.from_frame(rows[["process_id", "correlation_id"]]).isin(behind)[order]
+    waited = pd.MultiIndex.from_frame(edges.loc[edges["kind"] == HOST_FUNCTION, ["process_id", "to_id"]])
+    behind = pd.MultiIndex.from_frame(rows[["process_id", "correlation_id"]]).isin(waited)[order]
     return Recording(
         calls, operations, streams[:, 0], streams[:, 1] < 0, streams[:, 2], orders, behind,
         [int(one) for one in processes], iterations, span is not None, capture_id in shared_captures(results),
