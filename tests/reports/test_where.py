@@ -213,3 +213,38 @@ def test_waits_that_are_less_than_would_be_saved_are_no_places(tmp_path):
         for part in (0.99, 1.01)
     ]
     assert limit.kind == "host" and [bool(one) for one in found] == [True, False]
+
+
+@pytest.mark.parametrize("has_modules", [True, False])
+def test_the_gradients_of_a_module_count_for_it(has_modules, tmp_path):
+    """Where only operators are layers, a range of the program (``backward``) says more than they do."""
+    events, where = [], [{"pid": 7, "tid": 8}, {"pid": 7, "tid": 9}]
+
+    def event(cat, name, at, dur, thread=0, **args):
+        events.append({"ph": "X", "cat": cat, "name": name, "ts": at, "dur": dur, **where[thread], "args": args})
+
+    def kernel(name, at, run, dur, thread, number):
+        event("cuda_runtime", "cudaLaunchKernel", at, 1, thread, correlation=number)
+        events.append({"ph": "X", "cat": "kernel", "name": name, "ts": run, "dur": dur, "pid": 0, "tid": 7,
+                       "args": {"correlation": number, "device": 0, "stream": 7}})  # fmt: skip
+
+    for step in range(8):
+        at = 1000 * step
+        event("user_annotation", f"ProfilerStep#{step}", at, 990)
+        for k in range(2):
+            number, begin, back = 10 * step + k + 1, at + 10 + 30 * k, at + 160 - 60 * k
+            if has_modules:
+                event("python_function", f"nn.Module: Block_{k}", begin, 20)
+            event("cpu_op", "aten::addmm", begin + 1, 10, **{"Sequence number": number, "Fwd thread id": 0})
+            kernel("forward", begin + 2, at + 20 + 60 * k, 60, 0, 2 * number)
+            if not has_modules and not k:
+                event("user_annotation", "backward", at + 90, 140, 1)
+            event("cpu_op", "autograd::engine::evaluate_function: AddmmBackward0", back, 20, 1,
+                  **{"Sequence number": number, "Fwd thread id": 1})  # fmt: skip
+            kernel("backward", back + 2, at + 640 - 400 * k, 300, 1, 2 * number + 1)
+    (tmp_path / "a.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    found = [place_text(one) for one in said(tmp_path / "a.json", Options())[2]]
+    if has_modules:
+        assert found[0].startswith("2 × Block_* and its backward") and not any("AddmmBackward" in one for one in found)
+    else:
+        assert found[0].startswith("backward") and "its backward" not in "".join(found)

@@ -105,6 +105,7 @@ class _Amounts:
     row: np.ndarray
     what: np.ndarray
     time_ns: np.ndarray
+    is_gradient: np.ndarray | None = None  # it ran elsewhere, as the gradient of an operator of this row
 
 
 def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> list[Place]:
@@ -153,7 +154,10 @@ def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) ->
     time = work["device_ns"]
     if limit.scope == "execution":  # a store may be older than the column
         time = work["measured_ns"].fillna(time)
-    found = _Amounts(_rows_of(paths, work), names.to_numpy(object), time.to_numpy(np.int64))
+    counted = work["counted_path_id"] if "counted_path_id" in work else work["path_id"]
+    rows = _rows_of(paths, work.assign(path_id=counted))
+    is_gradient = counted.ne(work["path_id"]).to_numpy(bool)
+    found = _Amounts(rows, names.to_numpy(object), time.to_numpy(np.int64), is_gradient)
     return found, float(limit.window.get(busy, 0))
 
 
@@ -239,7 +243,10 @@ class _Tree:
             what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
         what, part = (what, part) if part >= _LITTLE * time else ("", 0)
         line = "" if is_whole else shown(self.line(self.name[rows[0]]), 60)
-        return [Place(self.resource, *self._label(rows, is_own), what, part, time, is_whole=is_whole, line=line)]
+        name, around = self._label(rows, is_own)
+        if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
+            name = sentence("bar.gradients", place=name)
+        return [Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)]
 
     def _is_layer(self, rows: np.ndarray) -> bool:
         return bool((self.level[rows] == "LAYER").all())

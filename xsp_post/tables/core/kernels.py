@@ -7,10 +7,11 @@ import pandas as pd
 
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import categorical
+from xsp_post.model.levels import Level
 from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
-from xsp_post.model.tree import Attribution, LayerAttribution, Tree
+from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, Tree
 from xsp_post.replay.windows import is_measured
 from xsp_post.tables.core.columns import Launches, Threads, named
 from xsp_post.tree.pieces import spans
@@ -33,7 +34,10 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
     names = int(name.max(initial=-1)) + 2
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
     line, lines = pd.factorize(np.asarray(activities.get("source_text_id", np.full(len(kind), -1))))
-    key = tree.nodes["path_id"].to_numpy()[activities["node_id"].to_numpy()].astype(np.int64)
+    key, counted = (paths.astype(np.int64) for paths in _paths(tree))
+    pairs, most = np.empty(0, np.int64), int(counted.max(initial=0)) + 1
+    if (key != counted).any():
+        key, pairs = pd.factorize(key * most + counted)
     # in place: of a million rows each copy counts
     for values, count in ((line, len(lines)), (name, names), (what, width)):
         key *= max(count, 1)
@@ -42,9 +46,11 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
     code, unique = pd.factorize(key)
     count, what, place = len(unique), unique % width, unique // width
     of_line = place // names
+    of_path = of_line // max(len(lines), 1)
     frame = pd.DataFrame(
         {
-            "path_id": of_line // max(len(lines), 1),
+            "path_id": pairs[of_path] // most if len(pairs) else of_path,
+            "counted_path_id": pairs[of_path] % most if len(pairs) else of_path,
             "kind": named(what % 4, ActivityKind),
             "name": categorical(place % names - 1, tree.strings),
             "direction": copy_directions(what // 4 % len(COPY_DIRECTIONS)),
@@ -57,6 +63,16 @@ def operations_frame(tree: Tree) -> pd.DataFrame:
         }
     )
     return frame.sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True)
+
+
+def _paths(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
+    """The path of the range around each activity's launch, and of the one that it counts for: of a gradient the module
+    of its forward operator."""
+    path = tree.nodes["path_id"].to_numpy()
+    node, layer, way = (tree.activities[name].to_numpy() for name in ("node_id", "layer_node_id", "layer_attribution"))
+    is_part = tree.nodes["level"].isin((Level.LAYER, Level.MODULE)) & tree.nodes["kind"].ne(NodeKind.OPERATOR)
+    is_moved = (way == LayerAttribution.SEQUENCE) & is_part.to_numpy()[layer]
+    return path[node], path[np.where(is_moved, layer, node)]
 
 
 def memory_kind(activities: pd.DataFrame) -> np.ndarray:
