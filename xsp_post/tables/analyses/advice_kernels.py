@@ -371,21 +371,29 @@ def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
 
 _OF_TRAINING = r"(?i)backward|_bwd|wgrad|dgrad|multi_tensor|adam"
 _RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
-_LATE = 0.05  # of the time of all devices
+_LATE, _STEADY = 0.05, 2 / 3  # of the time of all devices; of the waiting is for one rank, else for several in turn
 
 
 def _collectives(situation: Situation) -> list[Found]:
-    """The rank that is late, and what is left of communication without it."""
+    """The rank that is late, or several in turn, and what is left of communication without that."""
     alone = situation.window("communication_ns")
     waited = int(situation.waited("communication")["idle_ns"].sum())
     ranks = frame_or_empty(situation.results, "ranks", _RANKS)
     late = ranks[ranks["is_straggler"].fillna(False).astype(bool)] if alone else ranks.iloc[:0]
     lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
     most = max(ranks["waiting_ns"].max(), late["lateness_ns"].max()) * max(situation.limit.device_count, 1)
-    found = []
-    if len(late) == 1 and (lost >= 0.5 * talked or most >= _LATE * situation.limit.window_ns):
-        said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting for it."
-        found = situation.found("late-rank", float(most), said, words={"rank": f"rank {int(late['rank'].iloc[0])}"})
+    found, groups = [], frame_or_empty(situation.results, "rank_groups", ["late_rank", "late_ratio"])
+    is_much, is_most = most >= _LATE * situation.limit.window_ns, lost >= 0.5 * talked
+    is_mesh = len(groups) != 1  # who waits for a rank holds up others itself
+    in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
+    is_steady = len(late) == 1 and not in_turn
+    if (is_steady and (is_most or is_much)) or (in_turn and is_most and is_much and alone):
+        said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting"
+        if not is_mesh and lost:
+            who, share = int(groups["late_rank"].iloc[0]), format_ratio_percent(groups["late_ratio"].iloc[0])
+            said += f", {share} of it for rank {who}"
+        words = {"rank": f"rank {int(late['rank'].iloc[0])}"} if is_steady else {}
+        found = situation.found("late-rank", float(most), f"{said}.", words=words, is_sure=is_steady)
         alone = max(int(alone - lost), 0)
     trains = situation.is_called(_OF_TRAINING).any()
     less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
