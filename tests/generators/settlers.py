@@ -111,7 +111,7 @@ def two_experts_video(rng: Random) -> Program:
     guided, switch = steps // 2, steps // 3
     for _ in range(videos):
         with d.run("generate_video"):
-            with d.say("text_encoder"):
+            with d.say("text_encoder"), d.t.mark(y=NOT_JUDGED, z=NOT_JUDGED):  # a call of a model as well
                 for _ in range(2):  # the wish, and what is not wished
                     d.do("lm_in")
                     d.do("umt5", times=6, size=0.5)
@@ -128,7 +128,7 @@ def two_experts_video(rng: Random) -> Program:
                         if s < guided:
                             d.do("guide")
                         d.do("unipc", times=3)
-            with d.say("vae.decode"):
+            with d.say("vae.decode"), d.t.mark(y=NOT_JUDGED, z=NOT_JUDGED):
                 d.do("vae3", times=rng.randint(10, 12), size=3)
             with d.t.mark(y=NOT_JUDGED, z=NOT_JUDGED):
                 d.t.copy(6_000_000, "DtoH")

@@ -41,6 +41,8 @@ AUTHORS = {
     # weights drawn, tables loaded and kernels tuned before the first step: neighbourhoods, a stage of a pipeline, a
     # recommender, batches of other lengths; more tokens in one roll-out
     "pilgrims": ((1031, 1057, 1063, 1067, 91018), 30),
+    # codebooks, cameras, a ring, scenes, nothing that repeats
+    "settlers": ((5, 6, 7, 14, 28), 15),
 }  # fmt: skip
 
 

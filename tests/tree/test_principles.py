@@ -29,6 +29,7 @@ EXECUTIONS = {
     ("outsiders", 41009): "what holds now more checks of the host, now fewer, is a loop of its own",
     ("guests", 41009): "what stands before the first mark, and is not like the others, is no execution",
     ("visitors", 41016): "the recording may stop soon behind the mark that an execution begins with",
+    ("settlers", 15): "of a few stretches every second one is alike by chance: they take no turns",
     ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
 }
 
@@ -38,6 +39,19 @@ def test_executions_of_programs_that_show_a_principle(author, seed, tmp_path):
     program = import_module(f"generators.{author}").draw(seed)
     answers = judge(program, write(program, tmp_path / "program"))
     assert answers["executions"].verdict == "right", EXECUTIONS[author, seed]
+
+
+LAYERS = {
+    ("settlers", 10): "a turn of two blocks, each with its MLP, groups them",
+    ("settlers", 187): "attention that goes round a ring in a layer is one: no product stands between its pieces",
+    ("settlers", 183): "a layer that stands alone in a group of layers is one as those in a row are",
+}
+
+
+@pytest.mark.parametrize(("author", "seed"), LAYERS)
+def test_layers_of_programs_that_show_a_principle(author, seed, tmp_path):
+    program = import_module(f"generators.{author}").draw(seed)
+    assert judge(program, write(program, tmp_path / "program"))["layers"].verdict == "right", LAYERS[author, seed]
 
 
 def test_a_class_that_holds_nearly_all_is_the_block_whatever_it_is_called(tmp_path):

@@ -25,6 +25,7 @@ from xsp_post.tree.structure.labels import (
     does_layer_work,
     guess_type,
     has_gradients,
+    has_products,
     is_all_gradients,
     is_network,
     is_one_layer,
@@ -48,6 +49,7 @@ class Kind:
     end: int
     turn_count: int
     holds_layers: bool = False
+    has_products: bool = False
     around: bool = False  # a typical turn is one layer of another kind and little else; other turns may be several
 
     @property
@@ -120,12 +122,14 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         found = Kind(OTHER, int(loops.turn_start[row]), int(loops.turn_end[row]), len(turns))
         least = constants.most_ratio * found.period
         rows = np.arange(found.start, found.end)
+        found.has_products = has_products(traits, rows)
         is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows, constants)
         found.holds_layers = _in_layers(result, row, constants.fewest_parts) >= least
         found.holds_layers |= is_both and _in_loops(result, found) >= least
         cores = len(attentions(traits, rows))  # a layer may have two, but not as two equal parts and nothing else
         is_pass = bool((traits.family[rows] == EMBEDDING).any())
-        least = max(least, (cores == 2 and not is_pass) * constants.holds_ratio * found.period)
+        if cores == 2 and not is_pass and not _holds_blocks(result, row, launches):
+            least = constants.holds_ratio * found.period
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
         found.role = _role(result, found, launches)
         result.kinds.append(found)
@@ -219,10 +223,11 @@ def _in_parts(loops: Loops, launches: Launches) -> Loops:
 
 
 def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
-    """Launches of a turn that lie in loops of layers, so many or more in a row; a cell of two launches is none."""
+    """Launches of a turn that lie in loops of layers, so many or more in a row; a cell of two launches is none, nor is
+    one without a product."""
     loops, layers = (
         structure.loops,
-        [kind for kind, one in enumerate(structure.kinds) if one.role == LAYER and one.period > 2],
+        [kind for kind, one in enumerate(structure.kinds) if one.role == LAYER and one.period > 2 and one.has_products],
     )
     start, end = loops.turn_start[turn], loops.turn_end[turn]
     inside = np.flatnonzero((loops.start >= start) & (loops.end <= end) & np.isin(loops.kind, layers))
@@ -230,6 +235,16 @@ def _in_layers(structure: Structure, turn: int, fewest: int) -> int:
     row = np.cumsum(np.r_[True, loops.start[inside[1:]] != loops.end[inside[:-1]]])  # loops that touch are one row
     inside = inside[np.bincount(row[: len(inside)], weights=loops.count[inside])[row[: len(inside)]] >= fewest]
     return int((loops.end[inside] - loops.start[inside]).sum())
+
+
+def _holds_blocks(structure: Structure, turn: int, launches: Launches) -> bool:
+    """Whether what repeats in a turn are whole blocks, each with its MLP, rather than two attentions of one."""
+    loops = structure.loops
+    inside = (loops.start >= loops.turn_start[turn]) & (loops.end <= loops.turn_end[turn]) & (loops.count > 1)
+    known = [structure.kinds[kind] for kind in np.unique(loops.kind[inside]).tolist() if kind < len(structure.kinds)]
+    spans = [np.arange(one.start, one.end) for one in known if one.role == LAYER]
+    guesses = [guess_type(launches.traits, rows, launches.duration[rows]) for rows in spans]
+    return "transformer block" in guesses
 
 
 def _role(structure: Structure, kind: Kind, launches: Launches) -> str:
@@ -663,7 +678,8 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
             starts, ends = _as_it_begins(launches.symbols, starts, ends)
         content = Hashed.of(launches.symbols).stretches(starts, ends)
         again, next_ = ((content[k:] == content[:-k]).mean() for k in (2, 1))
-        if again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:  # two in turn are one
+        is_often = len(content) >= 2 * constants.fewest_turns  # of a few stretches every second one is alike by chance
+        if is_often and again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:  # two in turn are one
             starts, ends = starts[::2], np.append(starts[2::2], size)
             content = Hashed.of(launches.symbols).stretches(starts, ends)
         same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))

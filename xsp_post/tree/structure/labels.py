@@ -82,14 +82,14 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
 
 def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
     """Those of the rows that are the core of an attention, or of a state-space model in its place: fused kernels, else
-    softmaxes between matrix products. Of kernels one after another (a core in pieces) the first."""
+    softmaxes between matrix products. Of kernels with no product between them (a core in pieces) the first."""
     family = with_softmax(traits, rows)
     fused = np.flatnonzero(np.isin(family, _CORES))
     products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
     if not len(fused) and len(products) >= 2:
         cores = _without_loss(traits, rows, cores, products)
         return rows[cores[(cores > products[0]) & (cores < products[-1])]]
-    return rows[fused[np.r_[True, np.diff(fused) > 1]]] if len(fused) else rows[fused]
+    return rows[fused[np.r_[True, np.diff(np.searchsorted(products, fused)) > 0]]] if len(fused) else rows[fused]
 
 
 def _without_loss(traits: Traits, rows: np.ndarray, cores: np.ndarray, products: np.ndarray) -> np.ndarray:
@@ -117,6 +117,11 @@ def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
     """Which launches do what layers are made of: products, convolutions, attention, norms, pooling; bool."""
     codes = [_CODE[f] for f in ("gemm", "convolution", "attention", "normalisation", "softmax", "pooling")]
     return np.isin(traits.family[rows], codes)
+
+
+def has_products(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether a layer may lie in these launches: an attention alone is a piece of one (a turn of a ring)."""
+    return bool(np.isin(traits.family[rows], [_CODE["gemm"], _CODE["convolution"]]).any())
 
 
 def family_label(family: np.ndarray, duration: np.ndarray) -> str:

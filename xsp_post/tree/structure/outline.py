@@ -172,7 +172,8 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     several = (loops.count[turn_loop] >= 2) | is_layer
     keep[top] = (worth & several)[top]
     for _ in range(3):
-        inner = same_home & keep[parent] & ((loops.count[turn_loop] >= 2) | holds[kind] | is_around[kind[parent]])
+        shown = (loops.count[turn_loop] >= 2) | holds[kind] | (is_around[kind[parent]] | is_layer & holds[kind[parent]])
+        inner = same_home & keep[parent] & shown
         keep |= inner & (loop_size[turn_loop] >= sequence.constants.large_ratio * size[parent])
         # what lies in a turn that is left out takes its place
         left = same_home & ~keep & ~keep[parent] & top[parent] & worth & several
