@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 
 import pytest
@@ -66,6 +67,14 @@ def test_a_profiler_that_ends_within_a_call_leaves_the_ranges_paired(model):
         with profile(activities=CPU) as second:
             model(torch.zeros(2, 4))
     assert recorded(second) == ["xsp/0:Linear#0", "xsp/1:ReLU#0", "xsp/model:forward#1"]
+
+
+def test_ranges_that_come_within_a_call_leave_it_alone(model):
+    with profile(activities=CPU) as profiler, contextlib.ExitStack() as stack:
+        model.register_forward_pre_hook(lambda *_: stack.enter_context(xsp_post.ranges(model[1])))
+        model[1].register_forward_pre_hook(lambda *_: stack.enter_context(xsp_post.ranges(model[1])))
+        assert model(torch.ones(2, 4)).shape == (2, 4)
+    assert len(recorded(profiler)) == 2  # of the first one: the model's range and the layer's
 
 
 def test_it_says_when_nothing_listened_or_nothing_was_called(model):

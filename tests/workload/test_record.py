@@ -172,6 +172,57 @@ def test_a_program_of_two_models_and_a_loss_is_recorded_in_its_steps(tmp_path):
     assert names == {"model:generator", "model:discriminator"}
 
 
+CHECKPOINTED = """
+    import torch
+    from torch.utils.checkpoint import checkpoint
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            blocks = (torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU()) for _ in "abc")
+            self.blocks = torch.nn.ModuleList(blocks)
+        def forward(self, x):
+            for block in self.blocks:
+                x = checkpoint(block, x, use_reentrant=False)
+            return x
+    net = Net()
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for step in range(20):
+        net(torch.randn(4, 8, requires_grad=True)).square().mean().backward(); optimizer.step(); optimizer.zero_grad()
+"""
+
+
+def test_what_a_checkpoint_computes_again_begins_no_step(tmp_path):
+    (tmp_path / "train.py").write_text(textwrap.dedent(CHECKPOINTED))
+    done = xsp("record", "--warmup", "2", "--steps", "3", "--", "train.py", cwd=tmp_path)
+    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    with sqlite3.connect(tmp_path / "xsp-recordings/train.1.xsp.sqlite") as store:
+        assert store.execute("SELECT COUNT(*) FROM iterations").fetchone() == (3,)
+        (texts,) = zip(*store.execute("SELECT DISTINCT layer_path FROM layers"))
+    assert {text.partition(":")[0] for text in texts} >= {"blocks.0.0", "blocks.1.1", "blocks.2.0"}
+
+
+ALIKE = """
+    import torch
+    from torch.nn.utils.parametrizations import weight_norm
+    class Net(torch.nn.Sequential): pass
+    draft, whole = Net(torch.nn.Linear(8, 8)), Net(torch.nn.Linear(8, 8), weight_norm(torch.nn.Linear(8, 8)))
+    for _ in range(3):
+        whole[1].weight  # calls a module that computes it
+    for step in range(20):
+        for _ in range(2):
+            draft(torch.randn(4, 8))
+        whole(torch.randn(4, 8))
+"""
+
+
+def test_models_of_one_class_are_told_apart_and_what_computes_a_weight_is_none(tmp_path):
+    (tmp_path / "guess.py").write_text(textwrap.dedent(ALIKE))
+    assert xsp("record", "--warmup", "3", "--steps", "4", "--", "guess.py", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "xsp-recordings/guess.1.xsp.sqlite") as store:
+        found = dict(store.execute("SELECT name, call_count FROM paths WHERE name LIKE 'model:%'"))
+    assert found == {"model:net_1": 8, "model:net_2": 4}
+
+
 FORKED = """
     import torch
     from torch.utils.data import DataLoader, Dataset

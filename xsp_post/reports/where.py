@@ -245,7 +245,7 @@ class _Tree:
         line = "" if is_whole else shown(self.line(self.name[rows[0]]), 60)
         name, around = self._label(rows, is_own)
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
-            name = sentence("bar.gradients", place=name)
+            name = sentence("bar.gradients", place=shorten(name, 40))
         return [Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)]
 
     def _is_layer(self, rows: np.ndarray) -> bool:
@@ -349,7 +349,7 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     if not found or found[0].ratio < _LITTLE * gain_ratio:
         return ""
     first = found[0]
-    name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 48) or what_text(first)
+    name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 60) or what_text(first)
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))

@@ -24,6 +24,7 @@ from typing import Any
 
 try:
     import torch
+    from torch.nn.utils.parametrize import ParametrizationList
     from torch.optim.optimizer import register_optimizer_step_post_hook
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
@@ -34,6 +35,7 @@ from xsp_post.workload.recorder import profile, write_annotations, write_recordi
 
 MOST_TIMES = 20  # as many steps as are wanted, where a program with an optimizer does not update
 UPDATES = 2  # between them lies all that leads to one
+_task_of_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # −1 outside of a backward pass
 TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
 
 
@@ -106,16 +108,23 @@ class Watch:
         if self._is_over:
             self.close()  # not before: torch is calling the hooks of this module
             return
-        if self._is_model[id(module)]:
+        if self._is_model.get(id(module)):
             self._models.setdefault(id(module), module)
         if len(self._begun_ns) >= self._settings["warmup_count"]:
             self._add_ranges()
 
     def _is_watched(self) -> bool:
+        if (
+            _task_of_backward() >= 0
+        ):  # a checkpoint computes again what is inside a model: its layers are called by none
+            return False
         return threading.get_ident() == self._thread and os.getpid() == self._process
 
     def _holds_parameters(self, module: torch.nn.Module) -> bool:
-        """Whether it is a model. Weights that are no parameters (of quantised layers) are buffers of its modules."""
+        """Whether it is a model, and does not compute a parameter of one. Weights that are no parameters (of quantised
+        layers) are buffers of its modules."""
+        if isinstance(module, ParametrizationList):
+            return False
         if id(module) not in self._is_model:
             inside = (buffer for child in module.children() for buffer in child.buffers())
             self._is_model[id(module)] = next(module.parameters(), None) is not None or next(inside, None) is not None
@@ -144,10 +153,12 @@ class Watch:
 
     def _add_ranges(self) -> None:
         """Ranges on the models that have none: of one model ``forward``, of several each by its class."""
-        for key, model in self._models.items():
+        words = [_word(model) for model in self._models.values()]
+        for number, (key, model) in enumerate(self._models.items(), 1):
             if key not in self._with_ranges and not is_compiled(model):
                 self._with_ranges.add(key)
-                phase = _word(model) if len(self._models) > 1 else FORWARD
+                word = words[number - 1]
+                phase = (f"{word}_{number}" if words.count(word) > 1 else word) if len(words) > 1 else FORWARD
                 self._ranges.enter_context(ranges(model, phase=phase, to=self._settings["ranges"]))
 
     def _step(self) -> None:

@@ -142,6 +142,8 @@ class ListeningSink:
             self._nvtx.push(prepared[1])
 
     def pop(self, shape: tuple[int, ...] | None, work: tuple[int, int] | None = None) -> None:
+        if not self._open.ranges:  # the call began before its hooks were there
+            return
         if self._nvtx is not None:
             self._nvtx.pop(shape, work)
         if (annotation := self._open.ranges.pop()) is not None:
