@@ -547,7 +547,8 @@ def continuous(w: World, edited: bool, rng: Random) -> None:
                 kernel = (
                     NORM if "norm" in name else BF16 if name == "linear" else FLASH if "attention" in name else GELU
                 )
-                shapes = {"Input Dims": [[16 if edited else 4, 2048], [2048, 2048]]} if name == "linear" else {}
+                dims = [[16 if edited else 4, 2048], [2048, 2048]]
+                shapes = {"Input Dims": dims, "Input type": ["c10::BFloat16"] * 2} if name == "linear" else {}
                 op(t, f"aten::{name}", (kernel, us * times), host=8, **shapes)
         op(t, "aten::argmax", (ARGMAX, 9))
         item(t)

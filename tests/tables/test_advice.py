@@ -432,7 +432,7 @@ def test_pages_of_unified_memory_are_fetched_ahead(tmp_path):
 
 
 @pytest.mark.parametrize(("late", "what"), [
-    ([1] * 12, "Make rank 1 as fast"), ([1] * 11 + [0], "Make rank 1 as fast"),     ([0, 1] * 6, "Give the ranks"),
+    ([1] * 12, "Make rank 1 as fast"), ([1] * 11 + [0], "Make rank 1 as fast"), ([0, 1] * 6, "Give the ranks"),
 ])  # fmt: skip
 def test_the_late_rank_comes_before_overlapping(late, what, tmp_path):
     program = Program("python3")
