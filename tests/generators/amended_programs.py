@@ -6,7 +6,7 @@ nobody changed. Written before a look at the rules of the replay and the advice:
 accept. Where nothing in a recording could show the edit there is no lever. First contact, 42 pairs: the lever among
 the first three 20 of 30, bound 14 of 16, compare 39 of 39, limit 40 of 42. What it changed here: to join two streams
 saves 3 % of a program that the device limits, which no advice need say; kernels take half of the time between which
-the host functions run.
+the host functions run, and of some seeds longer than the copies.
 """
 
 from __future__ import annotations
@@ -438,7 +438,7 @@ AMENDED = (
            does_more=True),
     Edited(event_queries, "remove-synchronization", "synchronisation host launches kernels", "nsys", program="radar"),
     Edited(joined, "", "host launches synchronisation", "nsys", program="pipeline"),
-    Edited(pageable_async, "overlap-copies copy-less", "copies", "nsys", program="flow"),
+    Edited(pageable_async, "overlap-copies copy-less", "copies kernels", "nsys", program="flow"),
     Edited(by_turns, "late-rank host-code", "ranks host communication", "nsys", ranks=4),
     Edited(reduced_late, "overlap-collectives", "communication kernels", "nsys", ranks=2),
     Edited(logged_often, "item-in-step host-code remove-synchronization", "host synchronisation", "both"),

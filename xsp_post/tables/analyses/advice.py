@@ -35,9 +35,11 @@ _IDEAL = {
     "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
 }  # fmt: skip
 FAR = 2  # times the estimate: why a bound is so much more has to be said
-# To wait less comes before to hide the waiting; what has a kernel of its own before what a compiler makes.
+# To wait less comes before to hide the waiting, to do less after a read before to read later; what has a kernel of its
+# own before what a compiler makes.
 _PARTS_OF = {
     "overlap-collectives": ("late-rank",),
+    "item-in-step": ("host-code", "host-blocked"),
     "fuse-elementwise": ("fuse-attention", "fused-optimiser", "cast-once"),
 }
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats

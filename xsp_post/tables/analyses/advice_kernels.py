@@ -15,6 +15,7 @@ from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
+from xsp_post.replay.collectives import POINT_TO_POINT
 from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.limits import SHAPE
 from xsp_post.tables.analyses.places import place_text
@@ -382,11 +383,12 @@ def _collectives(situation: Situation) -> list[Found]:
     late = ranks[ranks["is_straggler"].fillna(False).astype(bool)] if alone else ranks.iloc[:0]
     lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
     most = max(ranks["waiting_ns"].max(), late["lateness_ns"].max()) * max(situation.limit.device_count, 1)
-    found, groups = [], frame_or_empty(situation.results, "rank_groups", ["late_rank", "late_ratio"])
+    found, groups = [], frame_or_empty(situation.results, "rank_groups", ["late_rank", "late_ratio", "kinds"])
     is_much, is_most = most >= _LATE * situation.limit.window_ns, lost >= 0.5 * talked
     is_mesh = len(groups) != 1  # who waits for a rank holds up others itself
     in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
     is_steady = len(late) == 1 and not in_turn
+    in_turn = in_turn and groups["kinds"].iloc[0] not in POINT_TO_POINT  # stages wait in turn, however fast they are
     if (is_steady and (is_most or is_much)) or (in_turn and is_most and is_much and alone):
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting"
         if not is_mesh and lost:
