@@ -248,3 +248,26 @@ def test_the_gradients_of_a_module_count_for_it(has_modules, tmp_path):
         assert found[0].startswith("2 × Block_* and its backward") and not any("AddmmBackward" in one for one in found)
     else:
         assert found[0].startswith("backward") and "its backward" not in "".join(found)
+
+
+@pytest.mark.parametrize(("parts", "is_opened"), [((60, 30, 10), True), ((60, 5, 5, 5, 5, 5, 5, 5, 5), False)])
+def test_a_range_is_opened_where_what_is_inside_shows_most_of_it(parts, is_opened, tmp_path):
+    """Three places are shown: ranges inside that would leave more than a fifth to all other places stay closed."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for _ in range(12):
+        begin = at
+        for k in range(4):
+            inside = at + US
+            for part, each in enumerate(parts):
+                builder.kernel(
+                    f"kernel_{part}", launch=(inside + US // 2, inside + US), run=(inside + US, inside + US + each * US)
+                )
+                builder.range(f"part {'abcdefghi'[part]}", inside, inside + (each + 2) * US)
+                inside += (each + 3) * US
+            builder.range(f"block {k}", at, inside + US)
+            at = inside + 2 * US
+        builder.range("step", begin, at)
+        at += US
+    options = Options(model_range="^step", layer_range="^part")
+    found = [place_text(one) for one in said(builder.write(tmp_path / "report.sqlite"), options)[2]]
+    assert ("part a" if is_opened else "block *") in found[0], found

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 _DIGITS = re.compile(r"\d+")
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
+_KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
 
@@ -78,7 +79,7 @@ def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
 
 def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     limiting = limit.limits[-2:] if limit.kind == BALANCED else limit.limits[:2]  # those that hide one another
-    found = [_of_resource(results, limit, resource, most) for resource in limiting]
+    found = [_of_resource(results, limit, resource, most - len(limiting) + 1) for resource in limiting]
     if not any(found):
         return []
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
@@ -203,10 +204,11 @@ class _Tree:
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
-        ranges holds half of its time, and all around executions, give way to what is inside them; a range of the
-        program does not to operators, which say what it did, not where."""
+        ranges holds half of its time gives way to what is inside it, unless that hides much of the time; what is around
+        executions does always; a range of the program does not to operators, which say what it did, not where."""
         candidates = [(np.flatnonzero(self.parent < 0), False)]
         found: list[Place] = []
+        largest_shown = 0  # time of as many places, at any stage
         while candidates:
             rows, is_own = max(candidates, key=lambda one: self._time(*one))
             if sum(one.time_ns >= self._time(rows, is_own) for one in found) >= most:
@@ -217,13 +219,18 @@ class _Tree:
             ranges = [group for group in groups if is_guess or not self.is_operator[group].all()]
             largest = max((self._time(group, False) for group in ranges), default=0)
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
-            if groups and (opens or (2 * largest >= self._time(rows, False) and not self._is_layer(rows))):
-                alike = {self._alike(some): some for some, is_own in candidates if not is_own}
-                for group in groups:
-                    known = alike.get(self._alike(group), group[:0])
-                    alike[self._alike(group)] = np.concatenate([known, group])
-                candidates = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
-                candidates += [(some, False) for some in alike.values()]
+            alike = {self._alike(some): some for some, is_own in candidates if not is_own}
+            for group in groups:
+                known = alike.get(self._alike(group), group[:0])
+                alike[self._alike(group)] = np.concatenate([known, group])
+            opened = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
+            opened += [(some, False) for some in alike.values()]
+            if len(rows) > 1 or self._time(rows, is_own) <= (1 - _LITTLE) * self.total:  # else it is no place, but all
+                largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
+            is_most = 2 * largest >= self._time(rows, False) and not self._is_layer(rows)
+            is_most &= self._shown(opened, found, most) >= _KEPT * largest_shown
+            if groups and (opens or is_most):
+                candidates = opened
             elif self._time(rows, is_own):
                 found += self._found(rows, is_own, opens, most)
         return sorted(found, key=lambda one: -one.time_ns)[:most]
@@ -247,6 +254,11 @@ class _Tree:
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
             name = sentence("bar.gradients", place=shorten(name, 40))
         return [Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)]
+
+    def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
+        """The time of the heaviest places, if ranges were opened no further."""
+        times = [one.time_ns for one in found] + [self._time(*one) for one in candidates]
+        return sum(sorted(times)[-most:])
 
     def _is_layer(self, rows: np.ndarray) -> bool:
         return bool((self.level[rows] == "LAYER").all())
