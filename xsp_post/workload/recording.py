@@ -164,7 +164,9 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
         )
     if not count:
         return ToolError(
-            "The program called no torch module with parameters, so nothing was recorded.", code="record-nothing"
+            "The program called no torch module with parameters, so nothing was recorded.",
+            code="record-nothing",
+            hint='Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop.',
         )
     return ToolError(
         f"The program ended with step {count} of its models; the recording begins after {wanted.warmup_count}.",
