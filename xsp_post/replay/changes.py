@@ -24,10 +24,6 @@ from xsp_post.replay.graph import Amounts, Graph
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
 WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
          "sync": ("none",), "host": ("none",)}  # fmt: skip
-EXAMPLE = (
-    "kernel:.*sgemm.*=0.5x, layer:layer4.*=roof, attention=fused, launch=graph, copy=overlap, sync=none, comm=0.8x, "
-    "host=0.5x"
-)
 _GRAPH_LAUNCH_NS = 5_000, 10_000  # one launch of a whole graph: between these
 _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
 _TO_HOST = r"(?i)D(?:evice)?[- ]?(?:to|2)[- ]?H"

@@ -54,6 +54,7 @@ class _Launched:
     thread: np.ndarray
     returned: np.ndarray  # when the call was over; the gap's end after the last operation
     thread_before: np.ndarray  # that launched the operation before
+    function: np.ndarray  # name id of the call that has its stream run a function of the host before the operation
 
 
 class IdleBlocks:
@@ -78,14 +79,12 @@ class IdleBlocks:
         runs = _runs_of_devices(tree, gaps)
         first_launches = _first_launches(tree)
         launched = _launched(tree, gaps)
-        functions = host_functions(tree.trace, tree.activities["launch_id"].to_numpy())
         calls = pd.unique(tree.trace.launches["name_id"].to_numpy())
         graph_launches = [one for one in calls.tolist() if one >= 0 and "GraphLaunch" in str(tree.strings[one])]
         for some in _blocks(gaps.device):
             _watch(state, gaps, launched, some)
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
-            _mark_functions(tree, state, functions, pieces)
             if len(self._waits):
                 _mark_device_waits(tree, self._waits, pieces)
             pieces["layer_node_id"] = _layers(tree, pieces)
@@ -166,11 +165,15 @@ def _launched(tree: Tree, gaps: Gaps) -> _Launched:
     # after the last operation it is the thread that launched that one
     asked = np.where(is_tail, gaps.previous, gaps.next)
     call, before = (np.where(rows >= 0, launch_id[rows], -1).astype(np.int32) for rows in (asked, gaps.previous))
+    function = np.full(len(launch_id) + 1, -1, np.int32)
+    calls, behind = host_functions(tree.trace, launch_id)
+    function[behind] = launches["name_id"].to_numpy()[calls]
+    function = function[gaps.next]
     if not len(launches):
-        return _Launched(call, call, gaps.end, call)
+        return _Launched(call, call, gaps.end, call, function)
     thread = np.append(launches["thread_index"].to_numpy(), np.int32(-1))
     returned = np.where(is_tail | (call < 0), gaps.end, launches["end_ns"].to_numpy()[call])
-    return _Launched(call, thread[call], returned, thread[before])
+    return _Launched(call, thread[call], returned, thread[before], function)
 
 
 def _watch(state: HostState, gaps: Gaps, launched: _Launched, some: slice) -> None:
@@ -196,7 +199,8 @@ def _explain(
     pieces.row = host[pieces.row]
     parts = _ask_previous_thread(state, pieces, thread, launched.thread_before[row])
     late = np.flatnonzero(has & (end > middle))
-    parts.append(_on_the_way(tree, gaps, launched, late, middle[late], end[late], row[late]))
+    waits_for = state.text_id(HOST_FUNCTION)
+    parts.append(_on_the_way(tree, gaps, launched, waits_for, late, middle[late], end[late], row[late]))
     lost = np.flatnonzero(~has)
     # pages that move without a call of the program
     moves = np.isin(tree.activities["copy_kind"].to_numpy()[gaps.next[row[lost]]], UNIFIED_COPIES)
@@ -247,10 +251,12 @@ def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, b
 
 
 def _on_the_way(
-    tree: Tree, gaps: Gaps, launched: _Launched, at: np.ndarray, start: np.ndarray, end: np.ndarray, gap: np.ndarray
-) -> Pieces:
+    tree: Tree, gaps: Gaps, launched: _Launched, waits_for: int, at: np.ndarray, start: np.ndarray, end: np.ndarray,
+    gap: np.ndarray,
+) -> Pieces:  # fmt: skip
     """From the launch call's return to the start on the device: latency; or the operation was launched while another
-    one ran, on another stream or by the copy engine, and started only after that one had ended."""
+    one ran, on another stream or by the copy engine, and started only after that one had ended; or it waited for a
+    function of the host (``waits_for``: its text)."""
     activities = tree.activities
     following, previous = gaps.next[gap], gaps.previous[gap]
     stream, kind = activities["stream_id"].to_numpy(), activities["kind"].to_numpy()
@@ -261,25 +267,11 @@ def _on_the_way(
     queued = has_previous & differs & (returned <= gaps.start[gap])
     cause = np.where(queued, int(Cause.QUEUED), int(Cause.LAUNCH_LATENCY)).astype(np.int8)
     cause[end - start > LATENCY_LIMIT_NS] = int(Cause.NOT_RECORDED)
-    call = tree.trace.launches["name_id"].to_numpy()[launched.call[gap]]
+    function = launched.function[gap]
+    cause[function >= 0] = int(Cause.THREAD_WAIT)
+    call = np.where(function >= 0, function, tree.trace.launches["name_id"].to_numpy()[launched.call[gap]])
     node = activities["node_id"].to_numpy()[following]
-    return Pieces(at, start, end, cause, call, node, np.full(len(at), -1, np.int32))
-
-
-def _mark_functions(
-    tree: Tree, state: HostState, functions: tuple[np.ndarray, np.ndarray], pieces: pd.DataFrame
-) -> None:
-    """On the way to the device behind a function of the host, an operation waited for that (in place)."""
-    call, after = functions
-    if not len(call):
-        return
-    names, following = np.full(len(tree.activities) + 1, -1, np.int32), pieces["next_activity"].to_numpy()
-    names[after] = tree.trace.launches["name_id"].to_numpy()[call]
-    late = (Cause.LAUNCH_LATENCY, Cause.NOT_RECORDED)
-    hit = np.isin(pieces["cause"], [int(one) for one in late]) & (names[following] >= 0)
-    pieces.loc[hit, "cause"] = int(Cause.THREAD_WAIT)
-    pieces.loc[hit, "call_id"] = names[following[hit]]
-    pieces.loc[hit, "detail_id"] = state.text_id(HOST_FUNCTION)
+    return Pieces(at, start, end, cause, call, node, np.where(function >= 0, waits_for, -1))
 
 
 def _waits_of_devices(tree: Tree) -> pd.DataFrame:

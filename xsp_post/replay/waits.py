@@ -13,17 +13,9 @@ import pandas as pd
 from xsp_post.arrays.cutting import Keys
 from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
+from xsp_post.replay import edges
 from xsp_post.replay.calls import MAKES
-from xsp_post.replay.edges import (
-    ALLOCATION,
-    CALLS,
-    DEVICE_WAIT,
-    EVENT_ORDER,
-    EVENT_WAIT,
-    GRAPH_ORDER,
-    HOST_FUNCTION,
-    STREAM_WAIT,
-)
+from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
@@ -59,11 +51,9 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
 
 def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     launches = trace.launches
-    codes, used = pd.factorize(launches["name_id"].to_numpy())
-    names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
-    waiting = [next((kind for kind, pattern in _PATTERNS if pattern.search(name)), "") for name in names]
-    kinds = np.array([*(CALLS.index(kind) if kind else -1 for kind in waiting), -1])
-    kind, end = kinds[codes], launches["end_ns"].to_numpy().copy()
+    kind, end = np.full(len(launches), -1), launches["end_ns"].to_numpy().copy()
+    rows, number = _named(trace, *(pattern for _, pattern in _PATTERNS))
+    kind[rows] = np.array([CALLS.index(one) for one, _ in _PATTERNS])[number]
     first, last, _ = polls(trace)
     kind[first], end[first] = CALLS.index(EVENT_WAIT), end[last]
     rows = np.flatnonzero(kind >= 0)
@@ -83,7 +73,7 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
         "from_id": launched.ids(before),
         "to_id": launched.ids(after),
         "stream_id": np.where(stream >= 0, stream, np.nan),
-        "call_name": np.array([*names, ""], object)[codes[rows]],
+        "call_name": trace.strings[launches["name_id"].to_numpy()[rows]] if len(rows) else np.zeros(0, object),
         "start_ns": start[rows],
         "end_ns": end[rows],
     }, process[rows], thread[rows])  # fmt: skip
@@ -94,7 +84,7 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     call between them, of which the last one followed the end of an operation, and the one before it did not. And all
     these calls."""
     launches, activities = trace.launches, trace.activities
-    order = _named(trace, _QUERY)
+    order, _ = _named(trace, _QUERY)
     if len(order) < _LEAST_QUERIES or not len(activities):
         return order[:0], order[:0], order[:0]
     process, start, end = (launches[name].to_numpy() for name in ("process_index", "start_ns", "end_ns"))
@@ -118,8 +108,8 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Calls that have a stream run a function of the host, and the operation (row) that their thread launched next:
     that waits for the function."""
-    launches, rows = trace.launches, _named(trace, _FUNCTION)
-    launched = _Launched(trace, launch_id)
+    launches, launched = trace.launches, _Launched(trace, launch_id)
+    rows, _ = _named(trace, _FUNCTION)
     thread, start = (launches[name].to_numpy()[rows].astype(np.int64) for name in ("thread_index", "start_ns"))
     after = launched.first_after(thread, start)
     return rows[after >= 0], launched.rows[after[after >= 0]]
@@ -128,17 +118,19 @@ def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.
 def _host_functions(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     """What waited for a function of the host."""
     call, after = host_functions(trace, launch_id)
-    process, launched = trace.launches["process_index"].to_numpy()[call], _Launched(trace, launch_id)
-    before = launched.last_before(process, np.full(len(call), -1), trace.launches["start_ns"].to_numpy()[call])
-    ends = launched.ids(before), trace.activities["correlation_id"].to_numpy()[after].astype(float)
-    return _orders(trace, HOST_FUNCTION, *ends, trace.activities["stream_id"].to_numpy()[after], call, process)
+    stream, number = (trace.activities[name].to_numpy()[after] for name in ("stream_id", "correlation_id"))
+    process, none = trace.launches["process_index"].to_numpy()[call], np.full(len(call), np.nan)
+    return _orders(trace, edges.HOST_FUNCTION, none, number.astype(float), stream, call, process)
 
 
-def _named(trace: Trace, pattern: re.Pattern[str]) -> np.ndarray:
-    """The calls whose name matches."""
+def _named(trace: Trace, *patterns: re.Pattern[str]) -> tuple[np.ndarray, np.ndarray]:
+    """The calls in whose name a pattern is found, and the number of the first one that is."""
     codes, used = pd.factorize(trace.launches["name_id"].to_numpy())
     names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
-    return np.flatnonzero(np.array([*(pattern.search(name) is not None for name in names), False])[codes])
+    found = [next((k for k, one in enumerate(patterns) if one.search(name)), -1) for name in names]
+    number = np.array([*found, -1])[codes]
+    rows = np.flatnonzero(number >= 0)
+    return rows, number[rows]
 
 
 def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
@@ -166,13 +158,11 @@ def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     launches next, a record is of what its thread launched last. Of the latest records before a wait, one whose work
     ended just before that of the wait began, else the latest one whose work had ended by then."""
     launches, launched = trace.launches, _Launched(trace, launch_id)
-    codes, used = pd.factorize(launches["name_id"].to_numpy())
-    names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
-    said = trace.synchronizations["launch_id"].to_numpy()
+    rows, number = _named(trace, re.compile("StreamWaitEvent"), re.compile("EventRecord"))
+    wait, record = rows[number == 0], rows[number == 1]
     if len(trace.cuda_events) or (trace.synchronizations["event_record_correlation_id"].to_numpy() >= 0).any():
-        codes[said[said >= 0]] = -1  # `_event_orders` knows them
-    wait, record = (np.flatnonzero(np.array([part in name for name in names] + [False])[codes])
-                    for part in ("StreamWaitEvent", "EventRecord"))  # fmt: skip
+        said = trace.synchronizations["launch_id"].to_numpy()  # `_event_orders` knows them
+        wait, record = np.setdiff1d(wait, said), np.setdiff1d(record, said)
     start, thread = launches["start_ns"].to_numpy(), launches["thread_index"].to_numpy().astype(np.int64)
     process = launches["process_index"].to_numpy().astype(np.int64)
     after = launched.first_after(thread[wait], start[wait])
@@ -212,7 +202,7 @@ def _graph_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     pairs = pairs[pairs["stream_id"] != pairs["stream_id_after"]]
     names = ("from_node_id", "to_node_id", "stream_id_after", "launch", "process_index")
     before, after, stream, call, process = (pairs[name].to_numpy(np.int64) for name in names)
-    orders = _orders(trace, GRAPH_ORDER, before.astype(float), after.astype(float), stream, call, process)
+    orders = _orders(trace, edges.GRAPH_ORDER, before.astype(float), after.astype(float), stream, call, process)
     if len(pairs):
         orders["from_name"], orders["to_name"] = (
             trace.strings[pairs[name].to_numpy()] for name in ("short_name_id", "short_name_id_after")
