@@ -72,7 +72,7 @@ def _change(rows: pd.DataFrame) -> list[str]:
         ratio = f" ({format_change(row['difference_ratio'])}; 95 % interval {interval})"
     lines = [f"{named} {word} by {format_ns(abs(row['difference_ns']))}{ratio}, {where}"]
     if row["kind"] == MACHINE:
-        lines[0] += ": the machine's clock or load; at its usual speed no layer takes longer or shorter"
+        lines[0] += ": the machine's clock or load, for all layers share most of it"
     for level, word in _PARTS.items():
         parts = rows[(rows["level"] == level) & (rows["difference_ns"] != 0)]
         told = parts[parts["is_shown"]].head(_MOST_PARTS)

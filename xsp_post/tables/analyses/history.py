@@ -156,15 +156,15 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
 
 
 def _is_machines(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> bool:
-    """Whether a step that no layer or family shows is the machine's (clock, load): all of them take longer, too."""
-    change, levels = found[number], table.columns.get_level_values("level")
-    if change.kind != STEP or levels[list(change.members)].isin(_PARTS).any():
+    """Whether a step of the model is the machine's (clock, load): most of it is what all layers share."""
+    change = found[number]
+    if change.kind != STEP or table.columns[list(change.members)].get_level_values("level").isin(_PARTS).all():
         return False
     start, end = _neighbours(found, change, len(table))
-    _, _, low, high = sizes(np.log(slowness), np.full(1, _LEAST_SPREAD), start, change.first, end)[:, 0]
-    model = table.to_numpy(float)[:, 0]
-    is_longer = np.median(model[change.first : end]) > np.median(model[start : change.first])
-    return bool(low > 0 if is_longer else high < 0)
+    courses = np.log(np.column_stack([table.to_numpy(float)[:, 0], slowness]))
+    before, after = (courses[part].mean(axis=0) for part in (slice(start, change.first), slice(change.first, end)))
+    model, shared = after - before
+    return bool(shared * np.sign(model) > abs(model) / 2)
 
 
 def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, int]:
