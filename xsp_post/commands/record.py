@@ -79,7 +79,8 @@ def _write_store(capture: Path, store: Path, program: str) -> None:
     with step("reading the recording …"), StoreWriter(store, force=False) as writer:
         (source,) = loaded([capture])
         assert source.trace is not None  # what a profiler wrote
-        provenance = replace(source.trace.provenance, workload_name=program)
+        name = store.name.removesuffix(".xsp.sqlite")
+        provenance = replace(source.trace.provenance, workload_name=program, source_name=name)
         named = replace(source, trace=replace(source.trace, provenance=provenance))
         writer.finish(graph_of([named]).complete())
 
