@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from generators import callers, machine
 
 from xsp_post.model.options import Options
 from xsp_post.model.schemas.units import format_ns
@@ -21,16 +22,17 @@ US = 1_000
 STEPS = Options(model_range="^step")
 
 
-def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10, queued_us=0, steps=20):
+def loop(path, *, between_us=0, kernels=("gemm",), inside_us=0, run_us=10, queued_us=0, steps=20, pause_us=0):
     """Steps: in each a range per name, with host code and the launch of a kernel; then a wait for the device.
     ``run_us``: of each kernel, or by its name. ``between_us``: host code in no range between steps. ``queued_us``: what
-    was launched before runs first, in kernels of which no launch is recorded."""
+    was launched before runs first, in kernels of which no launch is recorded. ``pause_us``: once, before step 5."""
     builder = ExportBuilder().process(100).thread(100).gpu()
     at = 0
     for number in range(4 if queued_us else 0):
         run = [(number + part) * queued_us * US // 4 for part in (0, 1)]
         builder.kernel("queued", launch=None, run=(run[0] + 1, run[1]))
-    for _ in range(steps):
+    for step in range(steps):
+        at += pause_us * (step == 5)
         begin = at
         free = max(at, queued_us)
         for number, name in enumerate(kernels):
@@ -58,7 +60,22 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
     results, limit, found = said(loop(tmp_path, between_us=200, inside_us=40))
     assert limit.kind == "host" and found[0].is_unnamed
     assert found[0].time_ns == pytest.approx(19 * 200 * US, rel=0.05)
-    assert "in no range" in sentence_of(results, limit)
+    assert "most of it between executions of step: " in sentence_of(results, limit)
+    assert place_text(found[0]) == "host code between executions of step"  # no pause is half of it
+
+
+def test_a_pause_that_came_once_is_told_from_one_that_comes_again(tmp_path):
+    _, _, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
+    assert place_text(found[0]) == "host code between executions of step, 5.01 ms at once"
+
+
+def test_places_of_one_name_in_two_kinds_of_executions_are_told_apart(tmp_path):
+    """Steps with a chunk of a prompt among steps that decode: both have the same inferred blocks."""
+    _, limit, found = said(machine.write(callers.draw(97_826), tmp_path / "report.sqlite"), Options())
+    assert (
+        limit.kind == "kernel" and [one.name.partition(" in ")[0] for one in found[:2]] == ["8 × transformer block"] * 2
+    )
+    assert [one.name.rpartition(" (")[2] for one in found[:2]] == ["mixed)", "decode)"]
 
 
 def test_what_is_in_all_other_places_is_said(tmp_path):

@@ -12,7 +12,7 @@ import pandas as pd
 from xsp_post.arrays.forest import forest_of
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import SENTENCES, sentence
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
@@ -20,6 +20,7 @@ from xsp_post.reports.text import alike_kernels, called, short_kernel, shorten, 
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
     BALANCED,
+    BETWEEN,
     FIRST_LAUNCH,
     KERNEL,
     KIND_OF,
@@ -61,6 +62,8 @@ class Place:
     all_ns: int = 0
     is_rest: bool = False
     line: str = ""  # ``net.py:66``, of a module whose source line is known
+    between: str = ""  # ``between executions of step``: most of the time of code in no range lies there
+    longest_ns: int = 0  # of its pieces, of one device; 0 of several, and of work
 
     @property
     def is_unnamed(self) -> bool:
@@ -107,6 +110,8 @@ class _Amounts:
     what: np.ndarray
     time_ns: np.ndarray
     is_gradient: np.ndarray | None = None  # it ran elsewhere, as the gradient of an operator of this row
+    between_ns: np.ndarray | None = None  # of waits: between executions
+    longest_ns: np.ndarray | None = None  # of waits: of their pieces
 
 
 def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> list[Place]:
@@ -121,7 +126,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
-    tree = _Tree(paths, amounts, resource, partial(line_of, results))
+    tree = _Tree(paths, amounts, resource, partial(line_of, results), _between(results, limit))
     heaviest = tree.heaviest(most)
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what runs at once counts once; of one device
@@ -133,6 +138,13 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
         for place in heaviest
         if (ratio := place.time_ns * unit * limit.device_count / max(limit.whole_ns, 1)) >= LEAST_RATIO
     ]  # fmt: skip
+
+
+def _between(results: Results, limit: Limit) -> str:
+    """``between executions of step``; without a name where they have several."""
+    known = of_captures(results, "execution_candidates", limit.captures, ["name", "is_chosen"])
+    names = known.loc[known["is_chosen"].astype(bool), "name"].astype(str).unique().tolist()
+    return sentence("bar.between-of", name=_short(names[0])) if len(names) == 1 else sentence("bar.between")
 
 
 def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
@@ -177,18 +189,23 @@ def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -
                                                              if resource == "loading" else ~loads)]  # fmt: skip
     what = mine["cause"].astype(object) + "\n" + mine["call_name"].astype(object).fillna("")
     time = mine["idle_ns"].to_numpy(np.int64)
-    return _Amounts(_rows_of(paths, mine), what.to_numpy(object), time), float(time.sum())
+    between = np.where(mine["scope"].eq(BETWEEN), time, 0)
+    longest = mine["longest_ns"].to_numpy(np.int64) * (limit.device_count == 1)
+    found = _Amounts(_rows_of(paths, mine), what.to_numpy(object), time, None, between, longest)
+    return found, float(time.sum())
 
 
 class _Tree:
     """The paths of a limit's captures, with the time in each and below it."""
 
-    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str]) -> None:
+    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str],
+                 between: str) -> None:  # fmt: skip
         keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
         above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
         self.parent = keys.get_indexer(above)
         self.forest = forest_of(self.parent)
         self.amounts, self.resource, self.line = amounts, resource, line
+        self.between = between
         self.own = np.bincount(amounts.row, amounts.time_ns, len(paths)).astype(np.int64)
         self.time = self.forest.add_up(self.own)
         self.total = float(amounts.time_ns.sum())
@@ -253,7 +270,12 @@ class _Tree:
         name, around = self._label(rows, is_own)
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
             name = sentence("bar.gradients", place=shorten(name, 40))
-        return [Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)]
+        found = Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)
+        if self.amounts.between_ns is None or self.amounts.longest_ns is None:
+            return [found]
+        is_between = is_whole and 2 * int(self.amounts.between_ns[inside].sum()) > time
+        longest = int(self.amounts.longest_ns[inside].max())
+        return [replace(found, between=self.between * is_between, longest_ns=longest)]
 
     def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
         """The time of the heaviest places, if ranges were opened no further."""
@@ -290,17 +312,23 @@ class _Tree:
         calls, each = int(self.calls[rows].sum()), self._calls_around(rows)
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
         around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
+        kinds = np.unique(self.name[self._executions_around(rows)].astype(str))  # decode, prefill
+        around = around or (str(kinds[0]) if len(kinds) == 1 else "")
         itself = " itself" * is_own
         return times + _short(name) + itself, _short(around)
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
         of executions those of the ranges around them."""
-        around = parents = np.unique(np.maximum(self.parent[rows], 0))
+        around = self._executions_around(rows)
+        return max(int(self.calls[around if len(around) else np.unique(np.maximum(self.parent[rows], 0))].sum()), 1)
+
+    def _executions_around(self, rows: np.ndarray) -> np.ndarray:
+        """The executions that rows lie in; none where one of them lies in no execution."""
+        around = np.unique(np.maximum(self.parent[rows], 0))
         while len(around) and (around > 0).all() and not (self.level[around] == "MODEL").all():
             around = np.unique(np.where(self.level[around] == "MODEL", around, self.parent[around]))
-        is_execution = len(around) and (self.level[around] == "MODEL").all()
-        return max(int(self.calls[around if is_execution else parents].sum()), 1)
+        return around if (self.level[around] == "MODEL").all() else around[:0]
 
     def _recorded_around(self, row: int) -> str:
         """The outermost recorded range around a row and inside an execution; '' none."""
@@ -334,7 +362,9 @@ def what_text(place: Place, most: int = 40) -> str:
         words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
         return sentence("bar.elsewhere", resource=" and ".join(words))
     if place.is_unnamed and not place.name:
-        return sentence("bar.unnamed")
+        said = sentence("bar.host", place=place.between) if place.between else sentence("bar.unnamed")
+        is_one = 2 * place.longest_ns >= place.time_ns
+        return said + sentence("bar.at-once", time=format_ns(place.longest_ns)) * is_one
     if not place.what:
         return ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
@@ -361,14 +391,15 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     if not found or found[0].ratio < _LITTLE * gain_ratio:
         return ""
     first = found[0]
-    name = "no range" if first.is_unnamed and not first.name else shorten(first.name, 60) or what_text(first)
+    name = shorten(first.name, 60) or what_text(first)
+    inside = (first.between or "in no range") if first.is_unnamed and not first.name else f"in {name}"
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
-    return sentence(key, time=format_ns(first.time_ns), place=f"{of} in {name}" if of else name)
+    return sentence(key, time=format_ns(first.time_ns), place=f"{of} {inside}" if of else inside)
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice: Sequence["Advice"]) -> str:

@@ -11,7 +11,7 @@ from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, forma
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
-from xsp_post.tables.analyses.limits import GROUP_OF_CAUSE, HOST, LOADING, OUTSIDE, lead_in
+from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
 LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
@@ -165,7 +165,8 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
     named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
-    place = f"in {named}" if named else ""
+    is_between = code == "host-code" and not owner and 2 * _sum(rows[rows["scope"].eq(BETWEEN)]) > spent
+    place = f"in {named}" if named else "between executions" * is_between
     if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
