@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from generators.job_runs_files import WORDS, simulate, write
+from typer.testing import CliRunner
 
 from xsp_post.batch import discover, jobs, run_batch
 from xsp_post.batch.assembly import jobs_of
+from xsp_post.cli import app
 from xsp_post.pipeline import captures_of
 from xsp_post.store.store import open_store
 from xsp_post.tables.analyses.rank_chain import nodes_of
@@ -40,6 +42,19 @@ def test_ranks_without_a_rank_in_their_names_are_one_job(job, many, tmp_path, mo
     assert f"other ranks wait for rank {made.late_rank}" in result.said[0]
     again = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
     assert (again.done_count, again.said) == (0, result.said)
+
+
+def test_a_store_of_each_rank_is_kept_when_asked_for(job, tmp_path, monkeypatch):
+    """Of a job of many no rank has a store, and the command says so; with ``--all-stores`` each has one."""
+    monkeypatch.setattr(jobs, "MANY", 4)
+    out, said = tmp_path / "out", "No store is kept of 4 ranks of a large job"
+    for all_stores, count in ((False, 0), (True, 4), (False, 0), (False, 0)):
+        words = ["batch", str(job[0]), "-o", str(out), "--workers", "1", "--no-report", *["--all-stores"][:all_stores]]
+        captured = CliRunner().invoke(app, words)
+        assert captured.exit_code == 0, captured.output
+        assert len(list(out.rglob("stores/**/*.xsp.sqlite"))) == count
+        assert (said in captured.stderr) == (not all_stores), captured.stderr
+    assert "0 analysed now, 4 unchanged" in captured.stderr
 
 
 def test_several_recordings_of_a_folder_are_several_jobs():

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 
 FLEET_PAGE, STATE = "fleet.html", "batch.json"
-Progress = Callable[[Job, Outcome], None]
 
 
 @dataclass
@@ -57,7 +56,7 @@ def run_batch(
     force: bool = False,
     page: bool = True,
     before: Callable[[list[Job]], None] | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[Job, Outcome], None] | None = None,
 ) -> BatchResult:
     """Analyse what is not finished, then write the fleet store (and page) if anything changed.
 
@@ -70,13 +69,11 @@ def run_batch(
     to_do = [job for job in jobs if job.name not in rows]
     if before is not None:
         before(to_do)
-    current = dict(rows)
     made: dict[str, Outcome] = {}
     for job, outcome in outcomes(to_do, str(folder), options, workers=workers, scheduler=scheduler):
         made[job.name], rows[job.name] = outcome, outcome.row
         if progress is not None:
             progress(job, outcome)
-    ordered = [rows[job.name] for job in jobs]
     state = _state(jobs, rows)
     known = _read_state(folder)
     said = known.pop("said", [])
@@ -90,7 +87,7 @@ def run_batch(
         found = [made.get(job.name) or read_outcome(record_path(folder, job)) for job in jobs]
         said = _write_fleet(folder, found, page)
         write_text(folder / STATE, json.dumps({**state, "said": said}) + "\n", force=True)
-    return BatchResult(folder, ordered, len(to_do), len(current), is_current, said)
+    return BatchResult(folder, [rows[job.name] for job in jobs], len(to_do), len(jobs) - len(to_do), is_current, said)
 
 
 def _prepared(folder: Path) -> Path:
@@ -147,9 +144,7 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
 
     contributions: list[dict[str, pd.DataFrame]] = []
     for index, outcome in enumerate(found):
-        if outcome.row["status"] != DONE:
-            continue
-        if all(name in outcome.frames for name in fleet.CONTRIBUTED):  # not of one of many ranks
+        if all(name in outcome.frames for name in fleet.CONTRIBUTED):  # not of a failure or one of many ranks
             frames = {name: outcome.frames[name] for name in fleet.CONTRIBUTED}
             contributions.append({name: f.assign(capture_index=np.int64(index)) for name, f in frames.items()})
     tables = fleet.fleet_tables(contributions)

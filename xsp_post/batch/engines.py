@@ -21,7 +21,7 @@ from xsp_post.base import children, sealed, stops
 from xsp_post.base.errors import EXIT_OUTPUT, CaptureError, OutputError, ToolError, XspPostError, defect, in_words
 from xsp_post.base.output import for_child, make_folder
 from xsp_post.batch.jobs import Job
-from xsp_post.batch.work import FAILED, Outcome, as_outcome, failure, plain, process, record_path, store_path
+from xsp_post.batch.work import Outcome, as_outcome, failure, plain, process, record_path, store_path
 from xsp_post.ingest.sources import make_before
 from xsp_post.model.options import Options, Paths, choices_of
 
@@ -44,7 +44,7 @@ def outcomes(
     for job, outcome in _found(work, jobs, Path(folder), workers, scheduler) if jobs else ():
         if outcome.row.get("exit_code") == EXIT_OUTPUT:  # every other job would fail too
             raise OutputError(outcome.row["message"], code=outcome.row["code"])
-        if outcome.row["status"] == FAILED:
+        if not outcome.row["store_name"]:
             store_path(Path(folder), job).unlink(missing_ok=True)  # of an earlier state of the capture
         yield job, outcome
 

@@ -3,9 +3,8 @@
 Files that are one capture: a run directory of ``xsp-post run`` (by its manifest); an export and the report it
 was made from (same folder and stem: the export is read); a timeline and the Nsight Compute reports of the same
 folder whose stem differs only by words such as ``ncu`` or ``counters`` (a report without a timeline is a capture
-of its own). The file's name also tells, where the
-capture itself does not: the rank (``rank3``, ``rank_3``) and the batch size (``bs16``, ``batch_16``); what is
-left of the stem then is the workload.
+of its own). The file's name also tells, where the capture itself does not: the rank (``rank3``, ``rank_3``) and
+the batch size (``bs16``, ``batch_16``); what is left of the stem then is the workload.
 """
 
 import glob
@@ -239,7 +238,7 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
         while name.lower() in taken:  # some file systems do not tell upper from lower case
             name, number = f"{base}~{number}", number + 1
         taken.add(name.lower())
-        result.append(Job(name, job.sources, job.shown, job.workload, job.job_name, job.rank, job.batch_size))
+        result.append(replace(job, name=name))
     return _of_many(result) if len(result) >= MANY else result
 
 

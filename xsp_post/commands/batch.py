@@ -6,6 +6,7 @@ import math
 import os
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ def batch(
     workers: int = 0,
     scheduler: str = "",
     options: Options = DEFAULTS,
+    all_stores: bool = False,
     no_report: bool = False,
     strict: bool = False,
     force: bool = False,
@@ -48,6 +50,8 @@ def batch(
             code="batch-workers",
         )
     jobs, skipped = discover(paths, leave_out=output)
+    if all_stores:
+        jobs = [replace(job, is_of_many=False) for job in jobs]
     with _progress() as (before, progress):
         result = run_batch(
             jobs,
@@ -167,6 +171,9 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     else:
         page = "" if no_report else f" and {path_text(output / 'fleet.html')}"
         shared.say(f"Wrote {path_text(store)}{page}")
+    if without := sum(not row["store_name"] for row in done):
+        of_ranks = f"No store is kept of {counted(without, 'rank', 'ranks')} of a large job"
+        shared.say(f"{of_ranks}: xsp-post ingest FILE makes one, --all-stores all")
     table_name = "ranks" if jobs else "fleet_models" if done else "fleet"
     shared.say("Next: " + shared.command("xsp-post", "table", table_name, store))
 
