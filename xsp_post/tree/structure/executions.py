@@ -702,10 +702,10 @@ def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -
     """Whether nearly every stretch from mark to mark holds executions of the same kinds as often, of several: two that
     take turns (generator and discriminator), or small ones before a large one (drafts and their check)."""
     size = found.ends - found.starts
-    order = np.argsort(size, kind="stable")
+    order = np.lexsort((size, found.series))
     steps = np.diff(size[order]) > np.maximum(2, constants.uneven_ratio * size[order][1:])
     kind = np.zeros(len(size), np.int64)
-    kind[order] = np.r_[0, np.cumsum(steps)]
+    kind[order] = np.r_[0, np.cumsum(steps | (np.diff(found.series[order]) > 0))]
     home = np.maximum(np.searchsorted(starts, found.starts, side="right") - 1, 0)
     held = np.zeros((len(starts), int(kind.max()) + 1), np.int64)
     np.add.at(held, (home, kind), 1)
@@ -715,7 +715,7 @@ def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -
         return False
     typical = np.array([np.median(size[kind == k]) for k in often])
     in_turn = len(often) == usual.sum() == 2
-    is_unlike = typical.min() <= constants.most_ratio * typical.max()
+    is_unlike = typical.min() <= constants.most_ratio * typical.max() or len(often) >= constants.fewest_turns
     alike = np.abs(held - usual).sum(1) <= (1 - constants.alike_ratio) * usual.sum()
     return bool((in_turn or is_unlike) and alike.mean() >= constants.alike_ratio)
 
