@@ -29,6 +29,9 @@ EXECUTIONS = {
     ("outsiders", 41009): "what holds now more checks of the host, now fewer, is a loop of its own",
     ("guests", 41009): "what stands before the first mark, and is not like the others, is no execution",
     ("visitors", 41016): "the recording may stop soon behind the mark that an execution begins with",
+    ("settlers", 154): "executions of three kinds between two waits of the host are one, however alike in length",
+    ("settlers", 144): "what stands around recorded layers in every gap is of them: a lookup, a head",
+    ("settlers", 163): "what stands behind recorded layers in every gap is of the turn before",
     ("settlers", 15): "of a few stretches every second one is alike by chance: they take no turns",
     ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
 }
