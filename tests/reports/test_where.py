@@ -78,6 +78,16 @@ def test_places_of_one_name_in_two_kinds_of_executions_are_told_apart(tmp_path):
     assert [one.name.rpartition(" (")[2] for one in found[:2]] == ["mixed)", "decode)"]
 
 
+def test_a_store_without_the_place_that_work_counts_for_has_that_of_its_launch(tmp_path):
+    results, limit, found = said(loop(tmp_path, kernels=["kernel_a", "kernel_b"], run_us=100))
+    older = results.frame("operations").assign(
+        counted_path_id=pd.array([pd.NA] * len(results.frame("operations")), "Int64")
+    )
+    frames = {**results.frames, "operations": older}
+    assert [one.name for one in places(replace(results, frames=frames), limit)] == [one.name for one in found]
+    assert found[0].name == "part a"
+
+
 def test_what_is_in_all_other_places_is_said(tmp_path):
     _, limit, found = said(loop(tmp_path, kernels=[f"kernel_{chr(97 + k)}" for k in range(12)], run_us=100))
     *named, rest = found

@@ -167,7 +167,7 @@ def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) ->
     time = work["device_ns"]
     if limit.scope == "execution":  # a store may be older than the column
         time = work["measured_ns"].fillna(time)
-    counted = work["counted_path_id"] if "counted_path_id" in work else work["path_id"]
+    counted = work.get("counted_path_id", work["path_id"]).fillna(work["path_id"])  # an older store has it empty
     rows = _rows_of(paths, work.assign(path_id=counted))
     is_gradient = counted.ne(work["path_id"]).to_numpy(bool)
     found = _Amounts(rows, names.to_numpy(object), time.to_numpy(np.int64), is_gradient)
