@@ -57,6 +57,18 @@ def test_a_store_of_each_rank_is_kept_when_asked_for(job, tmp_path, monkeypatch)
     assert "0 analysed now, 4 unchanged" in captured.stderr
 
 
+@pytest.mark.parametrize(("names", "is_many"), [
+    (("rank0", "rank1", "rank2"), True), (("m_rank0", "m_rank1", "m_rank2"), True), (("a", "b", "c"), False),
+    (("rank0", "rank1", "other/rank2"), False), (("m_rank0", "m_rank1", "n_rank0"), False),
+])  # fmt: skip
+def test_files_that_differ_by_their_rank_only_are_a_job(names, is_many, tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "MANY", 3)
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.sqlite").write_bytes(b"x")
+    assert {job.is_of_many for job in discover([tmp_path])[0]} == {is_many}
+
+
 def test_several_recordings_of_a_folder_are_several_jobs():
     def row(name, rank, job_name="", status="done"):
         return {"capture_name": name, "job_name": job_name or name, "rank": rank, "status": status}

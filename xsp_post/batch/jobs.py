@@ -244,8 +244,14 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
 
 def _of_many(jobs: Sequence[Job]) -> list[Job]:
     """Marks the ranks of a job of many: as many files differ by their rank only, or the trace says so."""
-    alike = Counter(job.job_name for job in jobs if job.rank >= 0)
-    return [replace(job, is_of_many=max(alike[job.job_name], _world_size(job.sources[0])) >= MANY) for job in jobs]
+    series = [
+        os.path.dirname(job.name) if os.path.basename(job.name) == job.job_name else job.job_name for job in jobs
+    ]  # of ``rank0`` …
+    alike = Counter(name for job, name in zip(jobs, series) if job.rank >= 0)
+    return [
+        replace(job, is_of_many=max(alike[name] * (job.rank >= 0), _world_size(job.sources[0])) >= MANY)
+        for job, name in zip(jobs, series)
+    ]
 
 
 def _world_size(path: str) -> int:
