@@ -44,7 +44,7 @@ def outcomes(
     for job, outcome in _found(work, jobs, Path(folder), workers, scheduler) if jobs else ():
         if outcome.row.get("exit_code") == EXIT_OUTPUT:  # every other job would fail too
             raise OutputError(outcome.row["message"], code=outcome.row["code"])
-        if not outcome.row["store_name"]:
+        if not outcome.row.get("store_name"):
             store_path(Path(folder), job).unlink(missing_ok=True)  # of an earlier state of the capture
         yield job, outcome
 
