@@ -11,8 +11,9 @@ from paper.data import MIB, Builder, KernelRow, LayerRow
 from paper.systems import paper_system
 
 from xsp_post.model.results import Analysis, for_people
-from xsp_post.model.schemas import TABLES
+from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.pipeline import analyze
+from xsp_post.reports.fleet_page import headlines
 from xsp_post.tables.analyses import compute_all, fleet
 from xsp_post.tables.analyses.cases import deepest
 
@@ -344,3 +345,14 @@ def test_a_sweep_is_represented_by_its_optimal_batch_size():
     assert (row["optimal_batch_size"], row["online_batch_size"], row["batch_count"]) == (2, 1, 3)
     assert row["batch_latency_ns"] == 4.4 * MS and row["online_latency_ns"] == 4.0 * MS
     assert row["max_throughput_inputs_per_s"] == pytest.approx(4 / 8.7e-3)
+
+
+@pytest.mark.parametrize("others", [0, 2])
+def test_what_most_captures_are_of_is_said_first(others):
+    """A folder of which one file of two ranks is a small part is no job."""
+    names = ["job", *(f"other{k}" for k in range(others))]
+    rows = pd.DataFrame({"capture_name": names, "status": "done", "store_name": "s", "limit": "gpu"})
+    ranks = pd.DataFrame({"job_name": "job", "rank": [0, 1], "capture_name": "job"})
+    results = Analysis({"fleet": rows, "ranks": ranks.reindex(columns=column_names("ranks"))})
+    first = headlines(results)[0][1]
+    assert first.startswith("3 of 3" if others else "job: 2 ranks"), first

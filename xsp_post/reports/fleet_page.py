@@ -49,13 +49,13 @@ def render(results: Results) -> str:
 
 
 def headlines(results: Results) -> list[tuple[str, str]]:
-    """What the captures say together, (kind, sentence): which rank of a job is late and why, what limits how many."""
-    jobs = frame_or_empty(results, "ranks").groupby("job_name", sort=False)
-    said = [("", f"{name}: {rank_sentence(ranks)}") for name, ranks in jobs]
-    fleet = results.frame("fleet")
-    return said + _limits(
-        fleet[fleet["status"].eq("done") & (fleet["store_name"].ne("") | fleet["limit"].ne("unknown"))]
-    )
+    """What the captures say together, (kind, sentence): which rank of a job is late and why, what limits how many;
+    first what most captures are of."""
+    ranks, fleet = frame_or_empty(results, "ranks"), results.frame("fleet")
+    said = [("", f"{name}: {rank_sentence(of_job)}") for name, of_job in ranks.groupby("job_name", sort=False)]
+    is_done = fleet["status"].eq("done")
+    limits = _limits(fleet[is_done & (fleet["store_name"].ne("") | fleet["limit"].ne("unknown"))])
+    return said + limits if 2 * ranks["capture_name"].nunique() > is_done.sum() else limits + said
 
 
 def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
