@@ -82,7 +82,9 @@ def places(results: Results, limit: Limit, most: int = 3) -> list[Place]:
 
 def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     limiting = limit.limits[-2:] if limit.kind == BALANCED else limit.limits[:2]  # those that hide one another
-    found = [_of_resource(results, limit, resource, most - len(limiting) + 1) for resource in limiting]
+    found = [_of_resource(results, limit, resource, most) for resource in limiting]
+    if len(several := list(filter(None, found))) > 1:  # they share the lines
+        found = [_of_resource(results, limit, one[0].resource, most - len(several) + 1) for one in several]
     if not any(found):
         return []
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
