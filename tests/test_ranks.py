@@ -17,8 +17,10 @@ from recorded import analyzed
 from rich.console import Console
 
 from xsp_post.model.results import Analysis
+from xsp_post.model.schemas import TABLES
 from xsp_post.pipeline import analyze
 from xsp_post.replay.collectives import collectives_frame
+from xsp_post.reports import frames, page_rows
 from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
 from xsp_post.tables.analyses.ranks import _BY_CHANCE, _outside, rank_contribution, rank_tables
@@ -301,3 +303,12 @@ def test_a_late_rank_lies_outside_the_others_and_two_do_not_hide_each_other():
     assert np.flatnonzero(_outside(late)).tolist() == [2, 6]
     draws = np.random.default_rng(0).normal(size=(300, 8))
     assert np.mean([_outside(draw).any() for draw in draws]) <= 2 * _BY_CHANCE
+
+
+def test_the_rank_that_all_wait_for_is_shown_first_of_many():
+    rows = {c.name: {"int64": 5, "float64": 0.5, "bool": False, "str": ""}[c.dtype] for c in TABLES["ranks"].columns}
+    ranks = pd.DataFrame([{**rows, "rank": i, "is_straggler": i == 811} for i in range(1000)])
+    results = Analysis({"ranks": ranks})
+    shown = frames.rank_parts(results, None)["label"].drop_duplicates().tolist()
+    assert len(shown) == 40 and shown[:2] == ["rank 811 (straggler)", "rank 0"]
+    assert page_rows.by_cost(ranks, "ranks")["rank"].tolist()[:3] == [811, 0, 1]

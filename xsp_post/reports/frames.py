@@ -14,7 +14,7 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.reports import cases, verdict
+from xsp_post.reports import cases, page_rows, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
 from xsp_post.reports.pick import deepest_capture, of_capture
@@ -159,7 +159,7 @@ def path(results: Results, case: Case | None) -> pd.DataFrame:
 
 def rank_parts(results: Results, case: Case | None) -> pd.DataFrame:
     """What the time of each rank went to: label, part, part_ns."""
-    frame = frame_or_empty(results, "ranks").head(40)
+    frame = page_rows.sorted_by(frame_or_empty(results, "ranks"), page_rows.costs_of("ranks")).head(40)
     slow = frame["is_straggler"].astype(bool).map({True: " (straggler)", False: ""})
     label = (frame["job_name"].astype(str) + " rank " + frame["rank"].astype(str) + slow).str.strip()
     times = {"compute": frame["compute_ns"], "exposed communication": frame["exposed_ns"]}

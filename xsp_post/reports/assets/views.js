@@ -28,6 +28,7 @@ function goTo(address) {
   }
   if (target && target !== part) place.show = id;
   for (const one of parts) show(one, one === part);
+  if (part.scrollHeight > part.clientHeight) part.tabIndex = 0; else part.removeAttribute("tabindex"); // keys scroll it
   for (const link of tocLinks) {
     const isMine = link.hash === "#" + part.id || Boolean(link.parentElement.querySelector(`ul a[href="#${part.id}"]`));
     if (isMine) link.setAttribute("aria-current", link.parentElement.querySelector("ul") ? "true" : "page");
