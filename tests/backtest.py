@@ -17,6 +17,7 @@ from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS, Edited, draw
 from generators.machine import write
 from generators.overhauled_programs import OVERHAULED
+from generators.refitted_programs import REFITTED
 from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
 from generators.reworked_programs import REWORKED
@@ -288,7 +289,7 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
     lists = {"edited": EDITS, "reworked": REWORKED, "retuned": RETUNED, "relieved": RELIEVED, "overhauled": OVERHAULED,
-             "amended": AMENDED}  # fmt: skip
+             "amended": AMENDED, "refitted": REFITTED}  # fmt: skip
     kind = next(name for name, one in lists.items() if one is rows)
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
@@ -329,6 +330,11 @@ def overhauled_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def amended_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """Edits of a sixth author: host functions, turns of ranks, few executions; regressions and none at all."""
     return edited_pairs(seeds, folder, AMENDED)
+
+
+def refitted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Edits of a seventh author: the modules, kernels, servers and switches of 2025; regressions and none at all."""
+    return edited_pairs(seeds, folder, REFITTED)
 
 
 # -- the record --------------------------------------------------------------------------------------
