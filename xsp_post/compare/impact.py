@@ -13,7 +13,7 @@ import pandas as pd
 
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.model.kinds import GEOMETRY
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
 from xsp_post.tables.analyses.cases import deepest
@@ -31,6 +31,8 @@ _MOST_APART = 1.5
 _ALIKE_SHARE = 0.9
 # runs so many times as often, but for this share of it.
 _FACTOR_SHARE = 0.05
+# Outermost ranges that are units of a program come as often, or more.
+_FEWEST_OUTER = 3
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,8 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
     names = _side_by_side(kernels, ["name"])
     if has_executions:
         unit, ratio, low, high = EXECUTION, units[OTHER] / units[BASE], np.nan, np.nan
+    elif _marked_alike([_outermost(side.results, ids) for side, ids in zip(sides, chosen)]):
+        unit, ratio, low, high = RECORDING, 1.0, np.nan, np.nan
     else:
         unit, ratio, low, high = _work(names)
     divisors = [float(units[BASE]), units[BASE] * ratio]
@@ -92,13 +96,17 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
 
 def are_unlike(sides: list[Side]) -> bool:
     """Whether an execution of one side holds the work of several of the other: nearly all kernels of one name and shape
-    so many times as often. Executions that somebody marked alike on both sides are one thing, whatever they hold."""
-    marks = [frame_or_empty(side.results, "iterations", ["is_inferred"])["is_inferred"].astype(bool) for side in sides]
-    if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
-        return False
+    so many times as often, or other numbers of executions in as many outermost ranges of the same names. Else
+    executions that somebody marked alike on both sides are one thing, whatever they hold."""
     chosen = [deepest(side.results) for side in sides]
     units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
     if not all(units):
+        return False
+    is_apart = max(units) > _MOST_APART * min(units)
+    if is_apart and _marked_alike([_outermost(side.results, ids) for side, ids in zip(sides, chosen)]):
+        return True
+    marks = [frame_or_empty(side.results, "iterations", ["is_inferred"])["is_inferred"].astype(bool) for side in sides]
+    if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
         return False
     shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
     unit, ratio, _, _ = _work(shapes)
@@ -106,6 +114,18 @@ def are_unlike(sides: list[Side]) -> bool:
     factor = ratio * units[BASE] / units[OTHER]
     is_one = (each / ratio - 1).abs().le(_FACTOR_SHARE).mean() >= _ALIKE_SHARE
     return unit == WORK and is_one and max(factor, 1 / factor) > _MOST_APART
+
+
+def _outermost(results: Results, ids: list[int]) -> pd.Series:
+    """How often each range with device work around which there is none was recorded, by its text."""
+    nodes = of_captures(results, "nodes", ids, ["depth", "folded_name", "is_inferred", "device_ns"])
+    nodes = nodes[nodes["depth"].eq(1) & ~nodes["is_inferred"].astype(bool) & nodes["device_ns"].gt(0)]
+    return nodes["folded_name"].astype(str).value_counts().sort_index()
+
+
+def _marked_alike(outer: list[pd.Series]) -> bool:
+    """Whether both sides have as many outermost ranges of the same names: they do the same work, whatever they run."""
+    return outer[0].equals(outer[1]) and bool(outer[0].min() >= _FEWEST_OUTER)
 
 
 def _windows(results: Results, ids: list[int], scopes: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -307,8 +307,12 @@ def _shorter_ranks(graph: Graph, amounts: Amounts, factor: float) -> None:
 
 
 def _shorter_copies(graph: Graph, amounts: Amounts, factor: float) -> None:
-    """The copies, what calls that block for one do before and after it, and pages that move while kernels run."""
+    """The copies, what calls that block for one do before and after it, and pages that move while kernels run. Nobody
+    waits for a copy that takes no time, unless for a value."""
     is_copy = _copies(graph)
+    if not factor:
+        is_read = graph.recording.operations.is_read.astype(bool)
+        amounts.waits[np.isin(graph.learnt.waited, np.flatnonzero(is_copy & ~is_read))] = False
     _scale(amounts.duration_ns, is_copy, factor)
     amounts.duration_ns -= np.rint(graph.recording.operations.migrated_ns * (1 - factor)).astype(np.int64)
     shorten_copy_calls(graph, amounts, np.flatnonzero(is_copy), factor)

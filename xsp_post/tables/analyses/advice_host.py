@@ -74,18 +74,26 @@ def _launches(situation: Situation) -> list[Found]:
     """Graphs, more work at once, or one batch for a loop whose host decides after every few kernels."""
     limit, rows = situation.limit, situation.kernels
     count = situation.window("kernel_count")
-    spent = _sum(situation.waited("graph_launch"))
-    found = situation.found("graph-launch", spent, f"The device waited {format_ns(spent)} while graphs were launched.")
+    graphs = situation.waited("graph_launch")
+    said = f"The device waited {format_ns(_sum(graphs))} while graphs were launched."
+    of_graphs = situation.found("graph-launch", _sum(graphs), said)
     if not count:
-        return found
+        return of_graphs
     mean = situation.window("kernel_ns") / count
     mine = situation.waited("launch_call", "launch_latency")
-    in_graphs = float(rows["is_node"].mean()) if len(rows) else 0.0
+    of_launch = rows.groupby(["capture_id", "process_id", "correlation_id"])["start_ns"]
+    nodes = of_launch.transform("size").fillna(LEAST_LAUNCHES)
+    is_whole = rows["is_node"] & nodes.ge(LEAST_LAUNCHES)  # a graph of fewer is a piece: a launch among others
+    in_graphs = float(is_whole.mean()) if len(rows) else 0.0
+    in_pieces = bool((rows["is_node"] & ~is_whole).any())
+    found = [] if in_pieces else of_graphs
+    mine = pd.concat([mine, graphs]) if in_pieces else mine
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     # who reads a value waits for it
-    breaks = situation.waits + situation.blocking_count + int(values.sum())
+    breaks = max(situation.waits + situation.blocking_count, int(values.sum()))
     breaks += int(situation.waited("allocation")["piece_count"].sum())
-    between = (1 - in_graphs) * count / max(breaks, situation.execution_count)
+    launched = float((~is_whole / nodes.where(rows["is_node"], 1)).sum()) if len(rows) else count
+    between = launched / max(breaks, situation.execution_count)
     host = situation.waited(*_BETWEEN_LAUNCHES)
     # long code in ranges of the program itself has to run, too
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)

@@ -91,7 +91,8 @@ def _own_products(situation: Situation) -> list[Found]:
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
     _, beside, _ = _in_attention(situation)  # one kernel for attention makes those, at any length
-    odd = products & situation.is_called(_ODD) & ~beside
+    # where no tensor core is used, each element is read alone, of any size
+    odd = products & situation.is_called(_ODD) & ~beside & ~situation.by_name(without_tensor_cores, False)
     own = products & ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY)
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
     found = []
@@ -348,7 +349,7 @@ def _copies(situation: Situation) -> list[Found]:
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
-    is_open = waited > alone and shares[0] <= 0.5  # who waits for a copy holds back what it would launch
+    is_open = bool(ideal) or (waited > alone and shares[0] <= 0.5)  # who waits for a copy holds back what it would launch
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
     if alone > rest:
