@@ -18,6 +18,7 @@ from backtest import (
     judge,
     kept,
     overhauled_pairs,
+    refitted_pairs,
     relieved_pairs,
     retuned_pairs,
     reworked_pairs,
@@ -27,6 +28,7 @@ from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS
 from generators.machine import write
 from generators.overhauled_programs import OVERHAULED
+from generators.refitted_programs import REFITTED
 from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
 from generators.reworked_programs import REWORKED
@@ -62,6 +64,8 @@ LISTS = {
     "relieved": (RELIEVED, relieved_pairs, {"unjitted": {"is_word_right"}}),
     "overhauled": (OVERHAULED, overhauled_pairs, {}),
     "amended": (AMENDED, amended_pairs, {}),
+    # `embed 3` may be a layer of an embedding: each is a case of its own
+    "refitted": (REFITTED, refitted_pairs, {"towers": {"is_word_right"}}),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
 

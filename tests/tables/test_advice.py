@@ -298,6 +298,7 @@ def test_what_each_pass_makes_anew_is_made_before_the_loop(tmp_path, call):
         ("a.out", "void gemv2T_kernel_val<int, float>(x)", ""),  # cuBLAS
         ("python3", "void matmul(float const*, float*, int)", ""),  # some package's
         ("python3", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_128x2_tn_align1>(x)", "pad-sizes"),
+        ("python3", "void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_tn_align1>(x)", ""),
         ("python3", "void cutlass::Kernel2<cutlass_80_wmma_tensorop_bf16_128x2_tn_align16>(x)", ""),
     ],
 )

@@ -46,6 +46,7 @@ from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
+_LUMP_NS = 1_000_000  # host code that is no treatment of a value
 _MADE_OF = 3  # kernels that make a value: a comparison, an index, a reduction
 LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone
 
@@ -386,37 +387,46 @@ def _without_copy_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     _without_calls(graph, amounts, np.unique(calls[calls >= 0]))
 
 
-def _without_calls(graph: Graph, amounts: Amounts, rows: np.ndarray) -> None:
+def _without_calls(graph: Graph, amounts: Amounts, rows: np.ndarray, long_ns: int = LONG_HOST_NS) -> None:
     """These calls take no time, and neither do the way to them, as long as that to a launch, and what is done with
     their result before the next call, unless that is long."""
     way = usual(graph.amounts.before_ns, graph.recording.calls.wait < 0)
     amounts.own_ns[rows] = 0
     amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
-    behind = np.isin(graph.source_call, rows) & (amounts.before_ns < LONG_HOST_NS)
+    behind = np.isin(graph.source_call, rows) & (amounts.before_ns < long_ns)
     amounts.before_ns[behind] = np.minimum(amounts.before_ns[behind], way)
 
 
 def _without_waiting_calls(graph: Graph, amounts: Amounts, _: float) -> None:
     """Neither calls that wait nor reads of single values, nor the way to them."""
-    calls, operations = graph.recording.calls, graph.recording.operations
-    reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
-    rows = distinct(np.append(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), reads))
     _shorter_waits(graph, amounts, 0.0)
-    _without_calls(graph, amounts, rows)
+    _without_calls(graph, amounts, _waiting_calls(graph))
+
+
+def _waiting_calls(graph: Graph) -> np.ndarray:
+    calls = graph.recording.calls
+    return distinct(np.append(np.flatnonzero((calls.wait >= 0) & ~calls.allocates), _reads(graph)))
+
+
+def _reads(graph: Graph) -> np.ndarray:
+    """The calls that read single values."""
+    operations = graph.recording.operations
+    return operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
 
 
 def _without_values(graph: Graph, amounts: Amounts, _: float) -> None:
     """Values that nobody reads are not made: the reduction before each read is gone, with its launch."""
     operations = graph.recording.operations
-    reads = operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
-    makers = np.isin(operations.call, graph.source_call[reads]) & (operations.call >= 0)
+    makers = np.isin(operations.call, graph.source_call[_reads(graph)]) & (operations.call >= 0)
     _remove(graph, amounts, makers & operations.are("reduction"))
 
 
 def _without_makers(graph: Graph, amounts: Amounts, _: float) -> None:
-    """Nor is what these values are made of: a few kernels that are no products, launched just before."""
+    """Nor is what these values are made of, a few kernels that are no products, launched just before, nor what the host
+    does with them before its next call, up to 1 ms."""
     operations, is_gone = graph.recording.operations, np.zeros(len(graph.recording.operations), bool)
-    calls = graph.source_call[operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]]
+    calls = graph.source_call[_reads(graph)]
+    _without_calls(graph, amounts, _waiting_calls(graph), _LUMP_NS)
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     for _step in range(_MADE_OF):

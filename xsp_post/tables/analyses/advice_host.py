@@ -82,8 +82,9 @@ def _launches(situation: Situation) -> list[Found]:
     mean = situation.window("kernel_ns") / count
     mine = situation.waited("launch_call", "launch_latency")
     of_launch = rows.groupby(["capture_id", "process_id", "correlation_id"])["start_ns"]
-    nodes = of_launch.transform("size").fillna(LEAST_LAUNCHES)
-    is_whole = rows["is_node"] & nodes.ge(LEAST_LAUNCHES)  # a graph of fewer is a piece: a launch among others
+    nodes = of_launch.transform("size").fillna(1)
+    # a graph of fewer is a piece, a launch among others; what alone is said to be of a graph was not joined to it
+    is_whole = rows["is_node"] & ~nodes.between(2, LEAST_LAUNCHES - 1)
     in_graphs = float(is_whole.mean()) if len(rows) else 0.0
     in_pieces = bool((rows["is_node"] & ~is_whole).any())
     found = [] if in_pieces else of_graphs
@@ -206,7 +207,9 @@ def _host(situation: Situation) -> list[Found]:
     words = {"count": format_count(count), "once": "Make streams, events and graphs" if is_made else "Allocate"}
     words |= {"allocator": ""} if is_made else {}
     found = _place_of(situation, "allocate-once", allocations, **words) if count > 1 else []
-    found = [replace(one, is_open=True) for one in found]
+    # PyTorch keeps memory: what one execution took is there for the next
+    is_first = situation.is_torch and situation.execution_count == 1 and count < LEAST_LAUNCHES and not is_made
+    found = [replace(one, is_open=True, is_sure=not is_first) for one in found]
     queued, rests, threads = waited("queued", "device_wait"), waited("sleep"), waited("thread_wait")
     of_process = threads["detail"].eq("") & threads["call_name"].str.contains(_FOR_PROCESSES)
     blocked, threads = pd.concat([waited("os_call", "input_output"), threads[of_process]]), threads[~of_process]
@@ -226,6 +229,9 @@ def _host(situation: Situation) -> list[Found]:
     rows = pd.concat([waited("host_code"), rests[~is_asleep]])
     # short stretches between launches are the business of graphs; in no range and no frame they have no place
     rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
+    # a frame around code of several ranges of the program is that of its thread: no place
+    of_ranges = rows[rows["owner"].ne("") & ~situation.is_framework(rows)].groupby("call_name")["owner"].nunique()
+    rows["call_name"] = rows["call_name"].mask(rows["call_name"].map(of_ranges).fillna(0).gt(1), "")
     has_place = rows["owner"].ne("") | rows["call_name"].ne("") | situation.is_lump(rows)
     rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):

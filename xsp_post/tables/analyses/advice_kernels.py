@@ -349,7 +349,9 @@ def _copies(situation: Situation) -> list[Found]:
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
-    is_open = bool(ideal) or (waited > alone and shares[0] <= 0.5)  # who waits for a copy holds back what it would launch
+    is_open = bool(ideal) or (
+        waited > alone and shares[0] <= 0.5
+    )  # who waits for a copy holds back what it would launch
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
     if alone > rest:
