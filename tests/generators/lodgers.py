@@ -325,8 +325,9 @@ def whisper_segments(rng: Random) -> Program:
     r = Rig(rng, kineto=view == "frames", modules={"frames": "frame", "class": "class"}.get(view, ""))
     segments, depth = rng.randint(3, 5), rng.choice((4, 6))
     for _ in range(segments):
-        with r.new("y"), r.say("decode_segment" if view == "nvtx" else ""):
-            with r.new("x"), r.say("encoder" if view == "nvtx" else ""), r.module("encoder", "AudioEncoder", 0, ""):
+        first, said = r.m.group(), view == "nvtx"  # the encoder and the first token: nothing ends the encoder
+        with r.new("y"), r.say("decode_segment" * said):
+            with r.new("x", z=first), r.say("encoder" * said), r.module("encoder", "AudioEncoder", 0, ""):
                 r.t.copy(960_000)
                 with r.any("lk"):
                     r.do("mel")
@@ -334,8 +335,8 @@ def whisper_segments(rng: Random) -> Program:
                 for n in range(depth):
                     with r.module(f"encoder.blocks.{n}", "ResidualAttentionBlock", 1 + n):
                         r.do("enc", size=2)
-            for _ in range(rng.randint(6, 16)):
-                with r.new("x"), r.say("decoder" if view == "nvtx" else ""):
+            for token in range(rng.randint(6, 16)):
+                with r.new("x", z=r.m.group() if token else first), r.say("decoder" * said):
                     with r.module("decoder", "TextDecoder", 50, ""):
                         r.do("embed")
                         for n in range(depth):
@@ -345,7 +346,7 @@ def whisper_segments(rng: Random) -> Program:
                     r.do("sample")
                     r.read()
         r.t.host(rng.uniform(500, 6_000))
-    return r.program(f"{segments} segments, {depth} and {depth} layers, {view}", "xy", "l")
+    return r.program(f"{segments} segments, {depth} and {depth} layers, {view}", "xyz", "l")
 
 
 def pictures_with_two_passes(rng: Random) -> Program:
@@ -733,7 +734,7 @@ def jax_step(rng: Random) -> Program:
 
     def run(block: str) -> None:
         for name, us in numbered(B[block], **names):
-            with r.say(f"Thunk:#hlo_op={name.split('(')[0][:40]}#" if said else "", domain="TSL"):
+            with r.say(f"Thunk:#hlo_op={name.split('(')[0][:40]}#" if said else "", domain="TSL"), r.new("k"):
                 r.one(name, us, "", 0)
 
     module = "XlaModule:#prefix=jit({0})/jit(main),hlo_module=jit_{0},program_id=31#" if said else ""
@@ -763,7 +764,8 @@ def jax_step(rng: Random) -> Program:
         if s % 2:
             r.t.copy(8, "DtoH")
         r.t.host(150)
-    return r.program(f"{steps} steps, {depth} layers{', checks' * checks}{', said' * said}", "x", "l")
+    about = f"{steps} steps, {depth} layers{', checks' * checks}{', said' * said}"
+    return r.program(about, "x", "lk" if said else "l")
 
 
 def keras_fit(rng: Random) -> Program:
@@ -968,7 +970,7 @@ def onnx_service(rng: Random) -> Program:
     def run(block: str, layer: str) -> None:
         for text, us in B[block]:
             name, _, operator = text.partition(" @")
-            with r.say(f"{operator}.({layer}/{operator})" if said else ""):
+            with r.say(f"{operator}.({layer}/{operator})" if said else ""), r.new("k"):
                 r.one(name, us * size, "", 0)
 
     for _ in range(requests):
@@ -982,7 +984,7 @@ def onnx_service(rng: Random) -> Program:
             run("ort_out", "pooler")
             r.t.copy(3_072, "DtoH")
         r.t.host(rng.choice((100, 1_000, 9_000)))
-    return r.program(f"{requests} requests, {depth} layers{', said' * said}", "x", "l")
+    return r.program(f"{requests} requests, {depth} layers{', said' * said}", "x", "lk" if said else "l")
 
 
 def camera_with_engine(rng: Random) -> Program:

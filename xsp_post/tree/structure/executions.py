@@ -520,6 +520,7 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     update = np.flatnonzero(traits.is_optimiser)
     works = np.cumsum(does_layer_work(traits, np.arange(len(traits.family))))
     last = update[np.flatnonzero(np.diff(works[update], append=works[-1] + 1))] if len(update) else update
+    last = last[works[last] > 0]  # what stands before all of a model's work ends no step
     if len(last) < 3:
         return starts, ends, series
     size = int(np.median(np.diff(last)))
