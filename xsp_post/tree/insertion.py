@@ -298,7 +298,7 @@ def _with_ends(draft: Draft, process: np.ndarray, start: np.ndarray, end: np.nda
     that also stands before the first turn begins the next one (a lookup), the rest ends the one before (a head)."""
     order, constants = np.argsort(start, kind="stable"), draft.constants
     begins, ends = start[order], end[order]
-    if len(start) < constants.fewest_turns or (process != process[0]).any() or (begins[1:] < ends[:-1]).any():
+    if len(start) < max(2, constants.fewest_turns) or (process != process[0]).any() or (begins[1:] < ends[:-1]).any():
         return start, end
     activities, launches = draft.activities, draft.trace.launches
     kind, name = (activities[column].to_numpy() for column in ("kind", "name_id"))

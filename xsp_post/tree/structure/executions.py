@@ -50,6 +50,7 @@ class Kind:
     turn_count: int
     holds_layers: bool = False
     has_products: bool = False
+    has_gradients: bool = False
     around: bool = False  # a typical turn is one layer of another kind and little else; other turns may be several
 
     @property
@@ -123,15 +124,19 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         least = constants.most_ratio * found.period
         rows = np.arange(found.start, found.end)
         found.has_products = has_products(traits, rows)
-        is_both = has_gradients(traits, rows) and not is_all_gradients(traits, rows, constants)
+        found.has_gradients = has_gradients(traits, rows)
+        is_both = found.has_gradients and not is_all_gradients(traits, rows, constants)
         found.holds_layers = _in_layers(result, row, constants.fewest_parts) >= least
         found.holds_layers |= is_both and _in_loops(result, found) >= least
+        is_weak = not found.holds_layers
         cores = len(attentions(traits, rows))  # a layer may have two, but not as two equal parts and nothing else
         is_pass = bool((traits.family[rows] == EMBEDDING).any())
         if cores == 2 and not is_pass and not _holds_blocks(result, row, launches):
             least = constants.holds_ratio * found.period
         found.holds_layers |= cores > 1 and _in_layers(result, row, 2) >= least
         found.role = _role(result, found, launches)
+        if is_weak and found.role == PASS and not is_pass and not begins_at_pauses(result, found, launches):
+            found.role = OTHER  # a few layers in each of many turns in a row: a group of them
         result.kinds.append(found)
         own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
         layers = [one for one in (result.kinds[k] for k in own.tolist() if k < kind) if one.role == LAYER]
@@ -306,8 +311,7 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     loops, duration, constants = structure.loops, launches.duration, launches.constants
     if not len(loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
-    share = _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
-    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, share, constants))
+    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, duration, constants))
     is_turn &= ~_inside(structure, is_turn)
     is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
     rows = np.flatnonzero(is_turn)
@@ -332,9 +336,9 @@ def _sorted(*columns: np.ndarray) -> _Found:
     return starts, ends, series
 
 
-def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants) -> list[int]:
+def _chosen_kinds(structure: Structure, duration: np.ndarray, constants: Constants) -> list[int]:
     """Kinds whose turns are executions: of those inside one another the one with the best score."""
-    kinds = structure.kinds
+    kinds, share = structure.kinds, _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
     above: dict[int, set[int]] = {k: set() for k in range(len(kinds))}
     of_parent = np.where(structure.turn_parent >= 0, structure.turn_kind[structure.turn_parent], -1)
     for k in range(len(kinds) - 1, -1, -1):  # inner kinds come first
@@ -347,7 +351,7 @@ def _chosen_kinds(structure: Structure, share: np.ndarray, constants: Constants)
         and kind.turn_count >= (constants.fewest_turns if kind.role == OTHER and kind.period < fewest else 2)
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
-    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, constants) for k in can}
+    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, duration, constants) for k in can}
     chosen: list[int] = []
     for k in sorted(can, key=lambda k: -score[k]):
         # a loop inside chosen ones may run outside of them, too
@@ -364,13 +368,21 @@ _LESS = {STEP: 0, PASS: 1, OTHER: 3}
 _AROUND_OTHERS = 2
 
 
-def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, constants: Constants) -> float:
+def _score(
+    structure: Structure, kind: int, inner: list[int], share: np.ndarray, duration: np.ndarray, constants: Constants
+) -> float:
     """How well a kind of loop explains the sequence: the share its turns hold, and what its role counts for. ``inner``:
     kinds inside it that could be executions as well."""
     mine, least = structure.kinds[kind], constants.most_ratio * share[kind]
-    inner = [c for c in inner if share[c] >= least or structure.kinds[c].role != STEP]  # a part of what is learned
+    is_part = [share[c] < least or structure.kinds[c].has_gradients < mine.has_gradients for c in inner]
+    # a part of what is learned, or the update of one matrix of many
+    inner = [c for c, part in zip(inner, is_part, strict=True) if not part or structure.kinds[c].role != STEP]
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
-    less = _AROUND_OTHERS if role == OTHER and inner else _LESS[role]
+    is_around = role == OTHER and bool(inner)
+    if is_around and not mine.has_products:  # next to nothing beside loops of its own: something now and then
+        of_inner = _shares(structure, _inside(structure, structure.turn_kind == kind), duration)[inner].max()
+        is_around = of_inner < (1 - constants.near_ratio) * share[kind]
+    less = _AROUND_OTHERS if is_around else _LESS[role]
     return float(worth(share[kind], 1.0, mine.turn_count, constants.prior_of_place**less))
 
 
@@ -630,6 +642,11 @@ def _with_others(
             least[[len(attentions(launches.traits, np.arange(one.start, one.end))) > 0 for one in known]] = 2
         inside = inside[loops.count[inside] >= least]
         turns = [_usual_turn(starts, ends, series, int(series[i])) for i in dict.fromkeys((near, before))]
+        checks = _evaluations(symbols, a, b, turns[0], launches)
+        if checks:
+            number = names.setdefault(-1, other + len(names))
+            more += [(first, stop, number) for first, stop in checks]
+            continue
         odd = _odd_turn(symbols, a, b, turns, constants)
         usual = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
         if odd is not None and np.isin(loops.kind[inside], usual).all():
@@ -649,6 +666,26 @@ def _with_others(
     return _sorted(*(np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series))))
 
 
+def _evaluations(
+    symbols: np.ndarray, a: int, b: int, turn: tuple[int, int], launches: Launches
+) -> list[tuple[int, int]]:
+    """Forward passes between steps of training (``turn``: a usual one): [a, b) begins, and begins again, with what a step
+    begins with, and this is most of each."""
+    like, piece, constants = symbols[turn[0] : turn[1]], symbols[a:b], launches.constants
+    rows = np.arange(*turn)
+    size = min(len(piece), len(like))
+    same = int(np.argmin(np.append(piece[:size] == like[:size], False)))
+    if same < constants.fewest_parts or not is_training_step(launches.thread[rows], launches.traits, rows):
+        return []
+    windows = np.lib.stride_tricks.sliding_window_view(piece, same)
+    begin = np.flatnonzero((windows == like[:same]).all(axis=1))
+    stop = np.append(begin[1:], len(piece))
+    is_whole = (stop - begin) * constants.alike_ratio <= same
+    if not is_whole.all() or (b == len(symbols) and len(begin) < 2):  # a step that was cut off begins so, too
+        return []
+    return list(zip((a + begin).tolist(), (a + stop).tolist(), strict=True))
+
+
 def between_marks(found: Executions, structure: Structure, launches: Launches) -> Executions:
     """Executions from mark to mark of the host, where those that loops give hold marks unevenly: work of varying
     length is one execution between two equal marks, if it is alike in its families."""
@@ -657,8 +694,11 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
         return found
     if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.most_ratio * size:
         return found  # what is alike in families only is no structure
-    best = found
-    for mark in np.unique(launches.marks, axis=0):
+    best, kinds = found, np.unique(launches.marks, axis=0)
+    # the host copies or waits once in each of those that loops give: what it does now and then is a check
+    often = np.diff(np.cumsum(kinds, axis=1)[:, np.append(found.starts, size) - 1])
+    is_confirmed = len(found) > 1 and ((often == 1).mean(axis=1) >= constants.holds_ratio).any()
+    for mark in kinds:
         starts = np.flatnonzero(mark)
         if len(starts) < constants.fewest_turns:
             continue
@@ -672,7 +712,7 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
         ends = np.append(starts[1:], size)
         if len(starts) < constants.fewest_turns:
             continue
-        is_together = _are_together(found, starts, constants)
+        is_together = _are_together(found, starts, traits.is_optimiser, constants)
         if traits.is_optimiser.any() and not is_together:
             continue  # the update of weights says where steps end
         if not loops.start.min():
@@ -685,7 +725,8 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
             content = Hashed.of(launches.symbols).stretches(starts, ends)
         same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))
         same &= not is_network(traits, np.arange(size))  # a step of a solver, whatever is checked now and then
-        is_better = is_together or _explain(found, structure, starts, ends, same, launches)
+        is_check = is_confirmed and len(starts) < len(found)
+        is_better = is_together or not is_check and _explain(found, structure, starts, ends, same, launches)
         if is_better and (best is found or len(starts) > len(best)):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), launches)
     return best
@@ -699,7 +740,7 @@ def _is_execution_before(symbols: np.ndarray, starts: np.ndarray, least: float, 
     return len(head) >= least and any(np.isin(*pair).mean() >= constants.alike_ratio for pair in pairs if len(pair[0]))
 
 
-def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -> bool:
+def _are_together(found: Executions, starts: np.ndarray, is_optimiser: np.ndarray, constants: Constants) -> bool:
     """Whether nearly every stretch from mark to mark holds executions of the same kinds as often, of several: two that
     take turns (generator and discriminator), or small ones before a large one (drafts and their check)."""
     size = found.ends - found.starts
@@ -715,6 +756,10 @@ def _are_together(found: Executions, starts: np.ndarray, constants: Constants) -
     if len(often) < 2:
         return False
     typical = np.array([np.median(size[kind == k]) for k in often])
+    updates = np.cumsum(np.r_[0, is_optimiser])
+    learns = np.bincount(kind, weights=updates[found.ends] > updates[found.starts]) > 0
+    if (usual[learns] >= constants.fewest_turns).any():
+        return False  # steps of an epoch
     in_turn = len(often) == usual.sum() == 2
     is_unlike = typical.min() <= constants.most_ratio * typical.max() or len(often) >= constants.fewest_turns
     alike = np.abs(held - usual).sum(1) <= (1 - constants.alike_ratio) * usual.sum()
@@ -748,6 +793,8 @@ def _explain(
     is_whole = found.covered() >= (1 - constants.near_ratio) * int((ends - starts).sum())  # no rows were lost
     if len(found) > 1 and is_one_each and is_whole and not same:
         return False
+    if len(found) > 1 and (held == 1).all() and found.covered() >= constants.holds_ratio * int((ends - starts).sum()):
+        return True  # what is done now and then before a mark is of the execution that it ends
     turns = np.bincount(structure.turn_kind, minlength=len(structure.kinds))
     is_near = np.abs(turns - len(starts)) <= (1 - constants.alike_ratio) * len(starts)
     if len(found) == 1 and any(kind.role == LAYER for kind in compress(structure.kinds, is_near)):
