@@ -447,7 +447,8 @@ class _Finder:
 
     @cached_property
     def _roots(self) -> np.ndarray:
-        """Calls of the outermost module that holds modules and most of the device time."""
+        """Calls of the outermost module that holds modules and most of the device time, and of others that hold a good
+        part and are called less often (an encoder beside the steps of a decoder)."""
         ranges = self.ranges
         module = ((ranges.kind == SpanKind.MODULE) | ranges.has_dialect("torch_compile")) & ranges.has_role("module")
         outer = ranges.outermost(module & self.open)
@@ -457,7 +458,11 @@ class _Finder:
         if not roots.any():
             return roots
         held = np.bincount(ranges.folded_id[roots], weights=self.inside[0][roots])
-        return roots & (ranges.folded_id == int(np.argmax(held)))
+        often = np.bincount(ranges.folded_id[roots])
+        most = int(np.argmax(held))
+        beside = (held >= self.constants.large_ratio * held.sum()) & (often <= self.constants.most_ratio * often[most])
+        beside[most] = True
+        return roots & np.isin(ranges.folded_id, np.flatnonzero(beside))
 
     def roots(self) -> Candidate | None:
         """Calls of the whole model."""

@@ -311,7 +311,7 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     loops, duration, constants = structure.loops, launches.duration, launches.constants
     if not len(loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
-    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, duration, constants))
+    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, launches))
     is_turn &= ~_inside(structure, is_turn)
     is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
     rows = np.flatnonzero(is_turn)
@@ -336,9 +336,10 @@ def _sorted(*columns: np.ndarray) -> _Found:
     return starts, ends, series
 
 
-def _chosen_kinds(structure: Structure, duration: np.ndarray, constants: Constants) -> list[int]:
+def _chosen_kinds(structure: Structure, launches: Launches) -> list[int]:
     """Kinds whose turns are executions: of those inside one another the one with the best score."""
-    kinds, share = structure.kinds, _shares(structure, np.ones(len(structure.turn_kind), bool), duration)
+    kinds, constants = structure.kinds, launches.constants
+    share = _shares(structure, np.ones(len(structure.turn_kind), bool), launches.duration)
     above: dict[int, set[int]] = {k: set() for k in range(len(kinds))}
     of_parent = np.where(structure.turn_parent >= 0, structure.turn_kind[structure.turn_parent], -1)
     for k in range(len(kinds) - 1, -1, -1):  # inner kinds come first
@@ -347,11 +348,13 @@ def _chosen_kinds(structure: Structure, duration: np.ndarray, constants: Constan
     fewest = constants.fewest_launches
     can = [
         k for k, kind in enumerate(kinds)
-        if kind.role not in (LAYER, GRADIENTS) and kind.period >= constants.fewest_parts
+        if kind.role not in (LAYER, GRADIENTS)
+        and (kind.period >= constants.fewest_parts or _are_where_turns_begin(
+            launches.marks, np.sort(structure.loops.turn_start[structure.turn_kind == k])))
         and kind.turn_count >= (constants.fewest_turns if kind.role == OTHER and kind.period < fewest else 2)
         and not any(kinds[c].role == LAYER for c in above[k])
     ]  # fmt: skip
-    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, duration, constants) for k in can}
+    score = {k: _score(structure, k, [c for c in can if k in above[c]], share, launches) for k in can}
     chosen: list[int] = []
     for k in sorted(can, key=lambda k: -score[k]):
         # a loop inside chosen ones may run outside of them, too
@@ -368,19 +371,19 @@ _LESS = {STEP: 0, PASS: 1, OTHER: 3}
 _AROUND_OTHERS = 2
 
 
-def _score(
-    structure: Structure, kind: int, inner: list[int], share: np.ndarray, duration: np.ndarray, constants: Constants
-) -> float:
+def _score(structure: Structure, kind: int, inner: list[int], share: np.ndarray, launches: Launches) -> float:
     """How well a kind of loop explains the sequence: the share its turns hold, and what its role counts for. ``inner``:
     kinds inside it that could be executions as well."""
-    mine, least = structure.kinds[kind], constants.most_ratio * share[kind]
+    constants, mine = launches.constants, structure.kinds[kind]
+    least = constants.most_ratio * share[kind]
     is_part = [share[c] < least or structure.kinds[c].has_gradients < mine.has_gradients for c in inner]
     # a part of what is learned, or the update of one matrix of many
     inner = [c for c, part in zip(inner, is_part, strict=True) if not part or structure.kinds[c].role != STEP]
     role = mine.role if not any(structure.kinds[c].role == mine.role for c in inner) else OTHER
     is_around = role == OTHER and bool(inner)
-    if is_around and not mine.has_products:  # next to nothing beside loops of its own: something now and then
-        of_inner = _shares(structure, _inside(structure, structure.turn_kind == kind), duration)[inner].max()
+    rest = mine.period - _in_loops(structure, mine)
+    if is_around and not mine.has_products and rest < constants.fewest_parts:  # a check now and then, if it is short
+        of_inner = _shares(structure, _inside(structure, structure.turn_kind == kind), launches.duration)[inner].max()
         is_around = of_inner < (1 - constants.near_ratio) * share[kind]
     less = _AROUND_OTHERS if is_around else _LESS[role]
     return float(worth(share[kind], 1.0, mine.turn_count, constants.prior_of_place**less))
@@ -485,6 +488,8 @@ def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches:
             for rest, part in ((head, turn[-len(head) :]), (tail, turn[: len(tail)])):
                 agrees = agreement(rest, part, slack) if len(rest) > 1 else (rest == part[:1]).sum()
                 is_cut |= 0 < len(rest) < size and agrees >= constants.alike_ratio * len(rest)
+            # executions of another kind that end as these do: what they end with was taken for a beginning
+            is_cut |= len(tail) > 1 and bool((tail[:2] == turn[:2]).all())
         is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
         offset = 0 if is_known or not is_cut else _beginning(exact, size, launches)
         if offset:
@@ -669,8 +674,8 @@ def _with_others(
 def _evaluations(
     symbols: np.ndarray, a: int, b: int, turn: tuple[int, int], launches: Launches
 ) -> list[tuple[int, int]]:
-    """Forward passes between steps of training (``turn``: a usual one): [a, b) begins, and begins again, with what a step
-    begins with, and this is most of each."""
+    """Forward passes between steps of training (``turn``: a usual one): [a, b) begins, and begins again, with what a
+    step begins with, and this is most of each."""
     like, piece, constants = symbols[turn[0] : turn[1]], symbols[a:b], launches.constants
     rows = np.arange(*turn)
     size = min(len(piece), len(like))
@@ -726,7 +731,7 @@ def between_marks(found: Executions, structure: Structure, launches: Launches) -
         same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))
         same &= not is_network(traits, np.arange(size))  # a step of a solver, whatever is checked now and then
         is_check = is_confirmed and len(starts) < len(found)
-        is_better = is_together or not is_check and _explain(found, structure, starts, ends, same, launches)
+        is_better = is_together or (not is_check and _explain(found, structure, starts, ends, same, launches))
         if is_better and (best is found or len(starts) > len(best)):
             best = _classified(starts, ends, np.zeros(len(starts), np.int64), launches)
     return best

@@ -297,7 +297,7 @@ def _of_lag(
             break
         mine = found[number == kind, :2].astype(np.int64)
         mine = mine[[bool(is_free[a:b].all()) for a, b in mine.tolist()]]
-        if not len(mine):
+        if not len(mine) or (lag < constants.fewest_launches and _is_half(state, mine, lag, constants)):
             continue
         made = _cut(state, hashed, prefix, mine, lag, is_free, constants)
         if len(made.start):
@@ -305,6 +305,19 @@ def _of_lag(
                 is_free[start:end] = False
             parts.append(made)
     return parts
+
+
+def _is_half(state: _State, runs: np.ndarray, lag: int, constants: Constants) -> bool:
+    """Whether turns take turns: every second one is alike in all, and to say where neighbours differ, again and again,
+    takes more than to say both (an attention and an MLP of as many launches)."""
+    differs, all_bits = np.zeros(2), 0.0
+    for start, end in runs.tolist():
+        for number, far in enumerate((lag, 2 * lag)):
+            near = np.arange(start, max(start, end - far))
+            differs[number] += state.bits[near][state.symbol[near] != state.symbol[near + far]].sum()
+        all_bits += state.bits[start:end].sum()
+    told = all_bits * lag / (runs[:, 1] - runs[:, 0]).sum()  # by one turn
+    return bool(differs[1] < constants.near_ratio * differs[0] and differs[0] > told + constants.spare_bits)
 
 
 # ---------------------------------------------------------------- turns
