@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job, discover
-from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, read_outcome, record_path
+from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, read_outcome, record_path, stores_beside
 from xsp_post.ingest.formats import STORE, of_name, stem_of
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import Options
@@ -46,13 +46,12 @@ def history(
     from xsp_post.tables.analyses.fleet import fleet_rows
     from xsp_post.tables.analyses.history import CONTRIBUTED, history_table, history_values
 
-    stores = [store for path in paths for store in _stores(Path(path))]
-    others = [path for path in paths if not _stores(Path(path))]
+    stores, jobs = _split([Path(path) for path in paths], folder)
     found = [_of_store(store) for store in stores]
-    if others:
-        jobs = [replace(job, is_of_many=False) for job in discover(others, leave_out=folder)[0]]
+    if jobs:
         run_batch(jobs, folder, options, workers=min(os.cpu_count() or 1, len(jobs)), page=False)
         found += [read_outcome(record_path(folder.resolve(), job)) for job in jobs]
+    found = _renamed(found)
     done = _ordered([one for one in found if one.row["status"] == DONE], by)
     values = history_values([one.frames[CONTRIBUTED] for one in done])
     rows = [one.row for one in done]
@@ -61,14 +60,44 @@ def history(
     return Analysis(frames), failed
 
 
-def _stores(path: Path) -> list[Path]:
-    """The store that a path is, or those of a folder: of a batch, or one that holds stores directly."""
-    one = of_name(path.name)
-    if one is not None and one.key == STORE and path.is_file():
-        return [path]
-    if (path / FLEET_STORE).is_file() and (path / RECORDS).is_dir():
-        return sorted((path / STORES).rglob("*.xsp.sqlite"))
-    return sorted(path.glob("*.xsp.sqlite")) if path.is_dir() else []
+def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job]]:
+    """The stores that the paths are, or that folders hold directly (of a batch: its own), and the captures below them.
+    A store that was made of one of the captures is left out."""
+    stores: list[Path] = []
+    others: list[Path] = []
+    for path in paths:
+        one = of_name(path.name)
+        if one is not None and one.key == STORE and path.is_file():
+            stores.append(path)
+        elif (path / FLEET_STORE).is_file() and (path / RECORDS).is_dir():
+            stores += sorted((path / STORES).rglob("*.xsp.sqlite"))
+        else:
+            others.append(path)
+    stores += [store for path in others if path.is_dir() for store in sorted(path.glob("*.xsp.sqlite"))]
+    try:
+        jobs = [replace(job, is_of_many=False) for job in discover(others, leave_out=folder)[0]] if others else []
+    except UsageError as error:
+        if error.code != "batch-nothing" or not stores:
+            raise
+        jobs = []
+    taken = {store for job in jobs for store in stores_beside(Path(job.sources[0]))}
+    return [store for store in stores if Path(os.path.abspath(store)) not in taken], jobs
+
+
+def _renamed(found: Sequence[Outcome]) -> list[Outcome]:
+    """Each capture under what its path differs in from the others': ``run17/model.1.recording/trace`` → ``run17``."""
+    names = [one.row["capture_name"] for one in found]
+    for mark in "/.":
+        parts = [name.split(mark) for name in names]
+        most = min(map(len, parts), default=1) - 1  # something stays
+        end = min(len(os.path.commonprefix([part[::-1] for part in parts])), most) if len(parts) > 1 else 0
+        begin = min(len(os.path.commonprefix(parts)), most - end) if len(parts) > 1 and mark == "/" else 0
+        names = [mark.join(part[begin : len(part) - end]) for part in parts]
+    return [
+        Outcome(one.row | {"capture_name": name},
+                {key: frame.assign(capture_name=name) for key, frame in one.frames.items() if key == "history_values"})
+        for one, name in zip(found, names)
+    ]  # fmt: skip
 
 
 def values_of_store(path: Path) -> pd.DataFrame:
@@ -79,7 +108,7 @@ def values_of_store(path: Path) -> pd.DataFrame:
 def _of_store(path: Path) -> Outcome:
     from xsp_post.pipeline import results_of
 
-    name = file_name_text(stem_of(path.name))
+    name = file_name_text(path.with_name(stem_of(path.name)).as_posix())
     return contributed(results_of([path]), Job(name, (str(path),), file_name_text(path.name), name, name))
 
 

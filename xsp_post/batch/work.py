@@ -12,16 +12,18 @@ import json
 import os
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post import __version__
-from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, OutputError, XspPostError
-from xsp_post.base.output import write_text
+from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, CaptureError, OutputError, XspPostError
+from xsp_post.base.output import atomic_output, write_text
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import Job
-from xsp_post.model.options import Options
+from xsp_post.ingest.formats import stem_of
+from xsp_post.model.options import ROOFS, TREE, Options
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 RECORD_VERSION = 7
 STORES, RECORDS = "stores", "records"
+_RECORDING = ".recording"  # of the folder that `record` writes a capture to
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.
 _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
@@ -90,16 +93,42 @@ def failure(job: Job, error: XspPostError) -> Outcome:
 
 
 def _analyse(job: Job, store: Path, options: Options) -> Outcome:
-    from xsp_post.pipeline import captures_of
+    from xsp_post.pipeline import captures_of, results_of
     from xsp_post.store.store import write_store
 
     paths = [Path(source) for source in job.sources]
     if job.is_of_many:
         return _rank_of_many(captures_of(paths, replace(options, infer=False)), job)
-    analysis = captures_of(paths, options).complete()
     store.parent.mkdir(parents=True, exist_ok=True)
+    is_plain = len(paths) == 1 and options.is_default(TREE) and options.is_default(ROOFS)
+    for made in [one for one in stores_beside(paths[0]) if is_plain and _is_made_of(one, paths[0])]:
+        with suppress(CaptureError):
+            outcome = contributed(results_of([made]), job)
+            with atomic_output(store, force=True) as part:
+                shutil.copyfile(made, part)
+            return outcome
+    analysis = captures_of(paths, options).complete()
     write_store(analysis, store, force=True)
     return contributed(analysis, job)
+
+
+def stores_beside(capture: Path) -> list[Path]:
+    """Where `ingest` and `record` write the store of a capture, if nothing else is said."""
+    folder, ending = capture.parent, ".xsp.sqlite"
+    own = capture.with_name(stem_of(capture.name) + ending)
+    return [own, folder.with_suffix(ending)] if folder.suffix == _RECORDING else [own]
+
+
+def _is_made_of(store: Path, capture: Path) -> bool:
+    """Whether a store is of a capture as it is now, and of this version."""
+    from xsp_post.store.store import open_store
+
+    with suppress(CaptureError, OSError):
+        if store.stat().st_mtime_ns >= capture.stat().st_mtime_ns:
+            found, name = open_store(store), capture.name if store.parent == capture.parent else capture.parent.stem
+            is_of_it = found.frame("captures")["source_name"].tolist() == [name]
+            return is_of_it and found.meta["writer"] == f"xsp-post {__version__}"
+    return False
 
 
 def _rank_of_many(results: Results, job: Job) -> Outcome:

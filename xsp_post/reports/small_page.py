@@ -4,9 +4,10 @@ Written by the same `shell`, without what belongs to one workload (trust, select
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from xsp_post.reports import shell
-from xsp_post.reports.blocks import Section
+from xsp_post.reports.blocks import Chart, Section
 
 Fact = tuple[str, str, str]  # one number at the top of the page: its label, its text, a note
 
@@ -19,7 +20,11 @@ def render_page(
     statements: Sequence[tuple[str, str]],
     sections: Sequence[Section],
 ) -> str:
-    """The page as text. ``statements``: (kind, sentence), the first being the verdict; all texts may be hostile."""
-    top = shell.macro("small_screen")(facts, statements)
-    parts = [shell.Part("Summary", "summary", "Summary", top), *shell.parts_of(sections)]
+    """The page as text; the first chart stands on its first screen. ``statements``: (kind, sentence), the first being
+    the verdict; all texts may be hostile."""
+    first = next((block for section in sections for block in section.blocks if isinstance(block, Chart)), None)
+    shown = Section("summary", "Summary", "", (first,) if first is not None else ())
+    top = shell.macro("small_screen")(facts, statements, shown.blocks)
+    left = [replace(one, blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
+    parts = [shell.Part("Summary", "summary", "Summary", top, shown), *shell.parts_of(left)]
     return shell.page(brand, title, machine, parts)
