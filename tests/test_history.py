@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import shutil
+import time
 from pathlib import Path
 
 import numpy as np
@@ -86,6 +89,26 @@ def test_a_folder_that_grows_is_read_where_it_grew(folder, printed):
         (stores / "run-g0.xsp.sqlite").rename(folder / "left")
     assert len({row["capture_name"] for row in data["history_values"]}) == 7
     assert {one.name: one.stat().st_mtime_ns for one in stores.iterdir()} == before
+
+
+def test_stores_beside_their_captures_are_not_made_again(tmp_path):
+    """Four runs with a store beside their capture, which is damaged meanwhile, and a fifth run without a store."""
+    runs = tmp_path / "runs"
+    first = write_capture(runs / "run1" / "model.1.recording" / "step.sqlite", 0)
+    store = first.with_suffix(".xsp.sqlite")
+    assert called("ingest", first, "-o", store).returncode == 0
+    for k in range(2, 6):
+        shutil.copytree(runs / "run1", runs / f"run{k}")
+    (runs / "run5" / "model.1.recording" / store.name).unlink()
+    for k in range(1, 5):
+        (runs / f"run{k}" / "model.1.recording" / "step.sqlite").write_bytes(b"SQLite format 3\0" + bytes(90))
+    for made in runs.rglob("*.xsp.sqlite"):
+        os.utime(made, ns=(time.time_ns() + 10**10,) * 2)
+    done = called("history", runs, columns=200)
+    assert "5 captures · run1 … run5" in done.stdout, done.stderr
+    (runs / "run2" / "model.1.recording" / store.name).unlink()
+    shutil.rmtree(tmp_path / "runs.history")
+    assert "failed  run2" in called("history", runs, columns=200).stderr
 
 
 def test_bars_end_with_their_exit_code(folder, printed):
@@ -290,11 +313,12 @@ def recorded(name: str) -> pd.DataFrame:
     return table.set_axis(pd.MultiIndex.from_tuples(named, names=["level", "subject"]), axis="columns")
 
 
-def test_recorded_noise_is_no_change():
+def test_recorded_noise_is_no_change_of_the_program():
     """Layers take up to eight times as long while others run; the next capture is like the one before (0.4)."""
     noise = recorded("noise")
     starts = (*((start, 1) for start in range(0, 71, 14)), (0, 2), (18, 2))
-    assert [changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts] == [[]] * 8
+    found = [changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts]
+    assert {one.kind for of_one in found for one in of_one} <= {"machine"} and found.count([]) >= 7
 
 
 def test_a_change_within_recorded_noise_is_found():

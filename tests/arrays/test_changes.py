@@ -14,7 +14,8 @@ from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, drift_sizes, s
 
 def found(of: History) -> list[Change]:
     means = of.values.mean(axis=0)
-    return changes(of.values, 0.0025 * means, np.maximum(0.01 * means, 0.001 * means[0]))
+    least = np.log1p(np.maximum(0.01, 0.001 * means[0] / means))
+    return changes(np.log(of.values), np.full(len(means), 0.0025), least)
 
 
 @pytest.mark.parametrize(("tails", "histories"), [(False, 100), (True, 50)])

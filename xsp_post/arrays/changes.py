@@ -1,4 +1,4 @@
-"""Values of many measures over captures in order → where they changed for good: steps and drifts.
+"""Logarithms of many measures over captures in order → where they changed for good: steps and drifts.
 
 A measure's statistic is its largest t, over all places of a step and for a straight line. From `LEAST_SHUFFLED`
 captures on, the captures are shuffled, all measures together: of a history without change, any measure exceeds the
@@ -23,6 +23,7 @@ _CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not
 _LEAST_SIDE_OF_MANY = 3  # where there are so many captures that two outliers meet at an end by chance
 LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
 _SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
+_RARE, _LEAST_SCORE = 0.99, 3.0  # quantile of a measure's own scores that they are compared in units of, and its least
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
@@ -68,9 +69,9 @@ def changes(
 ) -> list[Change]:
     """Changes of the measures in the order of the captures; the same input gives the same answer.
 
-    ``values`` has shape (captures, measures). ``floor``: standard deviation of a capture that is taken for granted,
-    ``least``: smallest change worth a word, both (measures,) in the unit of the values. ``weights``: shares of the
-    false-alarm rate, (measures,), where Student's t decides; default equal.
+    ``values``: logarithms, of shape (captures, measures). ``floor``: standard deviation of a capture that is taken for
+    granted, ``least``: smallest change worth a word, both (measures,). ``weights``: shares of the false-alarm rate,
+    (measures,), where Student's t decides; default equal.
     """
     count = values.shape[1]
     if not count:
@@ -100,6 +101,9 @@ def _search(
         noise[part] -= np.where(seen.step > clear, change, 0.0)
         shown = seen.best > _critical(noise, count, wander, floor, asked, shares, seen, side)
         shown &= np.ptp(_changed(whole[part], seen), axis=0) >= least
+        if len(whole) >= LEAST_SHUFFLED:
+            after = np.arange(count)[:, None] >= seen.place
+            shown &= (seen.line > seen.step) | _lasts(whole[part], after ^ (2 * seen.place <= count), 2)
         if shown.any() or len(whole) < LEAST_SHUFFLED:
             break
     if not shown.any():  # what goes and comes back hides its two steps from each other
@@ -113,7 +117,7 @@ def _search(
     rest = whole.copy()
     if may_drift and _is_line(values[:, strongest], floor[strongest]):
         lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
-        rest[part, lines] -= _line(values[:, lines])
+        rest[part, lines] -= _course(values[:, lines])
         later = _search(rest, part, floor, least, shares, depth + 1)
         same = [one for one in later if (one.kind, one.first, one.end) == (DRIFT, offset, part.stop)]
         lines += [j for one in same for j in one.members]  # which steps described as well at first
@@ -153,11 +157,19 @@ def _clear_stay(values: FloatArray, floor: FloatArray, least: FloatArray, side: 
     wander = _wander(rest, floor)
     score = np.sqrt(best * (1 - wander) / (1 + wander)) / noise
     size = np.ptp(_step(values, stays), axis=0)
-    away = np.where(stays, np.abs(values - np.median(values, axis=0)), np.nan)
-    # not two outliers side by side: three quarters of its captures are nearer to the new level
-    lasts = np.nanquantile(away, 0.25, axis=0, method="lower") > size / 2
+    lasts = _lasts(values, stays, count)
     clear = np.hypot(_CLEAR, np.sqrt(2 * np.log(count / 2)))
     return begins.astype(np.int64), np.where((score > clear) & (size >= least) & lasts, score, 0.0)
+
+
+def _lasts(values: FloatArray, inside: npt.NDArray[np.bool_], places: int) -> npt.NDArray[np.bool_]:
+    """Whether the captures inside are no outliers side by side, at any of so many places: as many come half as far by
+    chance as do outside."""
+    away = values - np.nanmedian(np.where(inside, np.nan, values), axis=0)
+    size = np.nanmean(np.where(inside, away, np.nan), axis=0)
+    far = away * np.sign(size) > np.abs(size) / 2
+    chance = (1 + (far & ~inside).sum(axis=0)) / (1 + (~inside).sum(axis=0))
+    return np.asarray(chance ** (far & inside).sum(axis=0) * places * values.shape[1] < ALARM_RATE)
 
 
 def _least_side(count: int) -> int:
@@ -272,6 +284,15 @@ def _line(values: FloatArray) -> FloatArray:
     return (at - at[0])[:, None] * slope[..., None, :]
 
 
+def _course(values: FloatArray) -> FloatArray:
+    """The line through the logarithms, or through what they are of where that is nearer to them; less its begin."""
+    plain = np.exp(values - values.max(axis=0))
+    line = (plain - _line(plain)).mean(axis=0) + _line(plain)
+    bent = np.log(np.maximum(line, plain.min(axis=0)))
+    straight = _line(values)
+    return np.where((values - bent).var(axis=0) < (values - straight).var(axis=0), bent - bent[0], straight)
+
+
 def _critical(
     noise: FloatArray, count: int, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray,
     seen: _Scores, side: int,
@@ -283,17 +304,19 @@ def _critical(
     more = np.where(wander > 0, np.minimum(wander + 1 / np.sqrt(count), _MOST_ALIKE), 0.0)  # it is not known exactly
     added = _centred(_innovations(noise, more), _innovations(np.ones(noise.shape), more))
     random = np.random.default_rng(count)
-    highest: list[FloatArray] = []
+    scores = np.empty((0, len(shares)))
     for shuffles in _SHUFFLES:
         for _ in range(0, shuffles, _ROWS):
             order = _shuffled(random, len(noise), _TOGETHER if more.any() else 1)[:, :count]
             drawn = _wandering(added[order], more)
             found = _wander(drawn, floor) if more.any() else wander
-            highest.append(_scores(drawn, found, floor, least, side).best.max(axis=-1))
-        exceeded = (np.concatenate(highest) >= seen.best.max()).mean()
-        if exceeded > _HOPELESS:
+            scores = np.concatenate([scores, _scores(drawn, found, floor, least, side).best])
+        # by chance; of a measure with outliers that is more than of others, which it must not hide
+        usual = np.maximum(np.quantile(scores, _RARE, axis=0), _LEAST_SCORE)
+        highest = (scores / usual).max(axis=1)
+        if (highest >= (seen.best / usual).max()).mean() > _HOPELESS:
             return np.full(len(shares), np.inf)
-    return np.full(len(shares), np.quantile(np.concatenate(highest), 1 - ALARM_RATE / 2))
+    return usual * np.quantile(highest, 1 - ALARM_RATE / 2)
 
 
 def _shuffled(random: np.random.Generator, count: int, together: int) -> IntArray:
@@ -309,7 +332,7 @@ def _shuffled(random: np.random.Generator, count: int, together: int) -> IntArra
 def _is_line(values: FloatArray, floor: float) -> bool:
     """Whether a straight line describes a measure better than any few steps do (Bayesian information criterion)."""
     count = len(values)
-    line = count * (values - _line(values[:, None])[:, 0]).var()
+    line = count * (values - _course(values[:, None])[:, 0]).var()
     line_cost = count * np.log(line / count + floor**2) + 2 * np.log(count)
     stairs = _stairs(values)
     cost = count * np.log(stairs / count + floor**2) + (2 * np.arange(len(stairs)) + 1) * np.log(count)

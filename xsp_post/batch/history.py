@@ -11,6 +11,7 @@ import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -87,17 +88,22 @@ def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job]]:
 def _renamed(found: Sequence[Outcome]) -> list[Outcome]:
     """Each capture under what its path differs in from the others': ``run17/model.1.recording/trace`` → ``run17``."""
     names = [one.row["capture_name"] for one in found]
-    for mark in "/.":
+    for mark in "/." if len(set(names)) > 1 else "":
         parts = [name.split(mark) for name in names]
-        most = min(map(len, parts), default=1) - 1  # something stays
-        end = min(len(os.path.commonprefix([part[::-1] for part in parts])), most) if len(parts) > 1 else 0
-        begin = min(len(os.path.commonprefix(parts)), most - end) if len(parts) > 1 and mark == "/" else 0
+        most = min(map(len, parts)) - 1  # something stays
+        end = min(_common([part[::-1] for part in parts]), most)
+        begin = min(_common(parts), most - end) if mark == "/" else 0
         names = [mark.join(part[begin : len(part) - end]) for part in parts]
     return [
         Outcome(one.row | {"capture_name": name},
                 {key: frame.assign(capture_name=name) for key, frame in one.frames.items() if key == "history_values"})
         for one, name in zip(found, names)
     ]  # fmt: skip
+
+
+def _common(parts: Sequence[Sequence[str]]) -> int:
+    """How many texts all begin with."""
+    return sum(1 for _ in takewhile(lambda alike: len(set(alike)) == 1, zip(*parts)))
 
 
 def values_of_store(path: Path) -> pd.DataFrame:

@@ -28,6 +28,8 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 # Spread of a capture that is taken for granted: how machines differ from day to day, what clocks resolve.
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
+_LEAST_CAUSE = 0.05  # of the model's latency, of a cause that says whether all take longer
+_UNLIKE, _ROUNDS, _OF_NORMAL = 0.5, 10, 0.6745  # spread of powers with which measures follow it
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
 
@@ -132,39 +134,77 @@ def history_table(values: pd.DataFrame) -> pd.DataFrame:
 
 def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
     table = table_of(rows)
-    found, slowness = changes_of(table)
-    found = [replace(one, kind=MACHINE) if _is_machines(table, slowness, found, k) else one
-             for k, one in enumerate(found)]  # fmt: skip
+    found, usual = changes_of(table)
     names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
-    parts = [_one_change(table, slowness, found, k).assign(change_index=k, **_where(one, names))
+    parts = [_one_change(table, usual, found, k).assign(change_index=k, **_where(one, names))
              for k, one in enumerate(found)]  # fmt: skip
     workload = rows["workload_index"].iloc[0]
     return pd.concat(parts, ignore_index=True).assign(workload_index=workload) if parts else pd.DataFrame()
 
 
 def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
-    """The changes of a workload (``table``: `table_of`), and how much longer than usual all layers of each capture
-    take. Noise multiplies, so that logarithms are compared."""
-    values, slowness = table.to_numpy(float), slowness_of(table)
-    mean, is_part = values.mean(axis=0), table.columns.get_level_values("level").isin(_PARTS)
-    logs = np.log(values + _RESOLUTION_NS) - np.where(is_part, np.log(slowness), 0.0)
+    """The changes of a workload (``table``: `table_of`), and its values at the machine's usual speed. Noise multiplies,
+    so that logarithms are compared: of how much longer than usual all layers take, and of what each measure takes
+    beside that."""
+    values, slowness = table.to_numpy(float), np.log(slowness_of(table))
+    mean = values.mean(axis=0)
+    logs = np.log(values + _RESOLUTION_NS)
+    shared = slowness * _following(logs, slowness)
+    logs -= shared
     least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
     floor = np.hypot(_LEAST_SPREAD, _RESOLUTION_NS / (mean + _RESOLUTION_NS))
-    weights = np.full(len(mean), 0.5 / max(len(mean) - 1, 1))
-    weights[0] = 0.5  # the model's latency is what most ask for
-    return changes(logs, floor, least, weights / weights.sum()), slowness
+    weights = np.full(len(mean) + 1, 0.5 / max(len(mean) - 1, 1))
+    weights[[0, -1]] = 0.25  # the model's latency is what most ask for
+    found = changes(
+        np.column_stack([logs, slowness]), np.append(floor, _LEAST_SPREAD),
+        np.append(least, np.log1p(_LEAST_CHANGE)), weights / weights.sum(),
+    )  # fmt: skip
+    levels = np.append(table.columns.get_level_values("level"), MACHINE)
+    kinds = [MACHINE if one.kind == STEP and _is_machines(values, levels, found, k) else one.kind
+             for k, one in enumerate(found)]  # fmt: skip
+    members = [tuple(dict.fromkeys(j % len(mean) for j in one.members)) for one in found]
+    found = [replace(one, kind=kind, members=own) for one, kind, own in zip(found, kinds, members)]
+    return found, (values + _RESOLUTION_NS) * np.exp(-shared) - _RESOLUTION_NS
 
 
-def _is_machines(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> bool:
-    """Whether a step of the model is the machine's (clock, load): most of it is what all layers share."""
+def _following(logs: np.ndarray, slowness: np.ndarray) -> np.ndarray:
+    """With which power each measure follows the machine's speed, from one capture to the next: robust (Huber 1964),
+    and near 1 where the captures do not tell. Shape (measures,)."""
+    steps, moves = np.diff(slowness, axis=0), np.diff(logs, axis=0)
+    power = np.ones(logs.shape[1])
+    for _ in range(_ROUNDS if len(steps) else 0):
+        rest = np.abs(moves - power * steps)
+        usual = np.median(rest, axis=0) / _OF_NORMAL + _LEAST_SPREAD
+        weight = np.minimum(1.0, usual / np.maximum(rest, 1e-12))
+        known = (usual / _UNLIKE) ** 2
+        power = ((weight * steps * moves).sum(axis=0) + known) / ((weight * steps**2).sum(axis=0) + known)
+    return power
+
+
+def _is_machines(values: np.ndarray, levels: np.ndarray, found: list[Change], number: int) -> bool:
+    """Whether a step is the machine's (clock, load): all layers share most of that of the model, or else all causes
+    do, or it is of kernels and not of layers: load that interrupts some executions does not move trimmed means.
+    ``levels``: of the measures, and of what all layers share."""
     change = found[number]
-    if change.kind != STEP or table.columns[list(change.members)].get_level_values("level").isin(_PARTS).all():
+    shown, levels = levels[list(change.members)], levels[:-1]
+    start, end = _neighbours(found, change, len(values))
+    sides = values[start : change.first] + _RESOLUTION_NS, values[change.first : end] + _RESOLUTION_NS
+    before, after = (one.mean(axis=0) for one in sides)
+    sign = np.sign(after[0] - before[0])
+    more, longer = (after - before) * sign, np.log(after / before) * sign
+    usual = (np.log(sides[1]).mean(axis=0) - np.log(sides[0]).mean(axis=0)) * sign
+    causes = longer[(levels == CAUSE) & (before > _LEAST_CAUSE * before[0])]
+    of = next((levels == level for level in _PARTS if (levels == level).sum() >= _LEAST_PARTS), None)
+    shared = np.median(usual[of]) if of is not None else 0.0
+    if LAYER in shown and np.isin(shown, _PARTS).all():  # a layer's, or that of most of them
+        return bool(2 * (shown == LAYER).sum() > (levels == LAYER).sum() and shared > longer[0] / 2)
+    of_kernels = set(shown) == {KERNEL}
+    if not of_kernels and max(shared, causes.min() if len(causes) > 1 else 0.0) > longer[0] / 2:
+        return True
+    kernels = more[list(change.members)].sum() if of_kernels else more[levels == KERNEL].sum()
+    if LAYER in shown or not (of_kernels or kernels > more[0] / 2) or (levels == LAYER).sum() < _LEAST_PARTS:
         return False
-    start, end = _neighbours(found, change, len(table))
-    courses = np.log(np.column_stack([table.to_numpy(float)[:, 0], slowness]))
-    before, after = (courses[part].mean(axis=0) for part in (slice(start, change.first), slice(change.first, end)))
-    model, shared = after - before
-    return bool(shared * np.sign(model) > abs(model) / 2)
+    return bool(more[levels == LAYER].sum() * np.sign(kernels) < abs(kernels) / 2)
 
 
 def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, int]:
@@ -196,12 +236,11 @@ def _where(change: Change, names: list[str]) -> dict[str, Any]:
             "earliest_name": names[change.earliest], "latest_name": names[last]}  # fmt: skip
 
 
-def _one_change(table: pd.DataFrame, slowness: np.ndarray, found: list[Change], number: int) -> pd.DataFrame:
+def _one_change(table: pd.DataFrame, usual: np.ndarray, found: list[Change], number: int) -> pd.DataFrame:
     """Sizes of all measures between the changes before and after, and the rests; so the parts sum to the model's.
-    They are those at the usual speed where only parts show the change."""
+    They are those at the machine's usual speed where it is not the machine that changed."""
     change = found[number]
-    is_usual = table.columns[list(change.members)].get_level_values("level").isin(_PARTS).all()
-    values = table.to_numpy(float) / (slowness if is_usual else 1.0)
+    values = table.to_numpy(float) if change.kind == MACHINE else usual
     rests, labels = [], []
     for level in _SUMMED:
         mine = table.columns.get_level_values("level") == level
