@@ -1228,7 +1228,7 @@ REFITTED = (
     Edited(jax_put, "overlap-copies prefetch prepare-ahead", "copies kernels", "nsys"),
     Edited(more_workers, "num-workers waits-for-thread", "host", "both"),
     Edited(tf_data, "host-code prepare-ahead num-workers", "host kernels", "nsys"),
-    Edited(gpu_augment, "host-code prepare-ahead num-workers", "host kernels", "both"),
+    Edited(gpu_augment, "host-code prepare-ahead num-workers", "host kernels", "both", does_more=True),
     Edited(graph_sampling, "host-code prepare-ahead num-workers", "host", "both", does_more=True),
     Edited(constants, "copy-less copy-together remove-synchronization item-in-step overlap-copies",
            "host launches copies synchronisation", "both"),
