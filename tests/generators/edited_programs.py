@@ -541,7 +541,7 @@ EDITS = (
     Edited(allocates, "allocate-once", "host synchronisation launches kernels", "nsys", program="stencil"),
     Edited(unified, "prefetch", "copies kernels", "nsys", program="cells"),
     Edited(logs, "host-code", "host synchronisation copies", "both"),
-    Edited(no_sync, "overlap-collectives", "communication", "nsys", ranks=2),
+    Edited(no_sync, "overlap-collectives", "communication kernels", "nsys", ranks=2),
     Edited(late, "late-rank", "ranks host communication", "nsys", ranks=4),
     Edited(checkpoint, "host-blocked host-code", "host", "nsys"),
     Edited(tokens, "host-code prepare-ahead", "host", "both"),
