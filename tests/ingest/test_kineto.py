@@ -223,6 +223,20 @@ def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -
     assert set(trace.strings[trace.activities["name_id"]]) == {"aten::copy_"}
 
 
+@pytest.mark.parametrize(("own_us", "made_of"), [(900, ["aten::addmm"]), (120, ["aten::expand", "aten::copy_"])])
+def test_who_takes_longer_than_to_pass_on_computes(tmp_path: Path, own_us: int, made_of: list[str]) -> None:
+    """On a machine with few processors a copy inside `addmm` takes as long as its product: both are its work."""
+    events = []
+    for call in range(4):
+        at = 3000 * call
+        events += [
+            event("cpu_op", "aten::addmm", at, own_us + 640), event("cpu_op", "aten::expand", at + 5, 20),
+            event("cpu_op", "aten::copy_", at + 30, 620),
+        ]  # fmt: skip
+    trace = read_kineto(write(tmp_path / "cpu.json", events))
+    assert list(dict.fromkeys(trace.strings[trace.activities["name_id"]].tolist())) == made_of
+
+
 @examples(60)
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1000), st.integers(0, 200)), max_size=30))
 def test_kernels_of_the_cpu_never_overlap_on_a_thread(tmp_path_factory, rows) -> None:

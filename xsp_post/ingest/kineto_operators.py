@@ -18,12 +18,14 @@ _BOOKKEEPING = frozenset(f"aten::{name}" for name in (
 _CALLED = ("c10d::",)
 _CARRIED_OUT = ("gloo:", "mpi:", "ucc:")  # ranges on threads of libraries of collectives
 _WORKING_SHARE = 0.75  # far from both kinds: who works has above 0.85 of its time in itself, who passes on below 0.55
+_LONG_NS, _LONG_SHARE = 100_000, 0.25  # but nobody passes on for as long, for each call that it makes
+_NATIVE = "aten::"  # runs no Python
 
 
 def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     """Operators that do the work: leaves, operators that call nothing but bookkeeping, and operators that
     over the whole trace spend most of their time in themselves (``aten::addmm`` calls ``aten::copy_``, but
-    multiplies itself).
+    multiplies itself), or more than passing on takes.
 
     Decided per operator name and what it calls (``aten::_convolution`` passes one kind on and computes another itself),
     and by times only where names do not tell, so that noise cannot make two runs of one program differ in their
@@ -49,6 +51,10 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     share = self_ns / np.maximum(duration_ns, 1)
     of_kind, of_name = medians(share, kind, count)[kind], medians(share, name, len(names))[name]
     works = ~calls_work[kind] | (np.maximum(of_kind, of_name) >= _WORKING_SHARE)
+    each_ns = self_ns / (1 + np.bincount(parent[has_parent], minlength=len(parent)))
+    is_native = np.array([text.startswith(_NATIVE) for text in texts], dtype=bool)
+    is_long = (medians(each_ns, kind, count)[kind] >= _LONG_NS) & (of_kind >= _LONG_SHARE)
+    works |= is_native[name] & is_long
     works &= ~is_wrapper[name]
     is_leaf = np.ones(len(operators), dtype=bool)
     is_leaf[parent[has_parent]] = False
