@@ -14,6 +14,7 @@ from xsp_post.reports.text import (
     StringTable,
     are_plain,
     distinct,
+    inferred,
     make_distinct,
     short_kernel,
     short_kernels,
@@ -30,6 +31,14 @@ def test_invisible_characters_are_shown(character):
     shown = visible(f"a{character}b")
     assert character not in shown
     assert f"U+{ord(character):04X}" in shown
+
+
+@pytest.mark.parametrize(("name", "said"), [
+    ("transformer block (2) · aten::linear, aten::gelu", "transformer block (2)"),
+    ("block · gemm, softmax", "block · gemm, softmax"), ("after the blocks · gemm", "after the blocks"),
+])  # fmt: skip
+def test_a_block_of_a_known_kind_needs_no_list_of_its_kernels(name, said):
+    assert inferred(name) == said
 
 
 def test_broken_surrogates_can_be_encoded():

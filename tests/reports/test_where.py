@@ -6,7 +6,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from generators import callers, machine
+from generators import callers, machine, settlers
 
 from xsp_post.model.options import Options
 from xsp_post.model.schemas.units import format_ns
@@ -76,6 +76,13 @@ def test_places_of_one_name_in_two_kinds_of_executions_are_told_apart(tmp_path):
         limit.kind == "kernel" and [one.name.partition(" in ")[0] for one in found[:2]] == ["8 × transformer block"] * 2
     )
     assert [one.name.rpartition(" (")[2] for one in found[:2]] == ["mixed)", "decode)"]
+
+
+def test_an_inferred_place_says_which_recorded_range_it_is_in(tmp_path):
+    """Prefill and decode repeat their blocks in passes that nobody recorded: "transformer block (2)" is in neither."""
+    results = analyze([machine.write(settlers.draw(1007), tmp_path / "requests")])
+    names = [one.name for one in places(results, main_limit(results)) if one.is_inferred]
+    assert {name.rpartition(" in ")[2] for name in names} == {"prefill", "decode"}
 
 
 def test_a_store_without_the_place_that_work_counts_for_has_that_of_its_launch(tmp_path):

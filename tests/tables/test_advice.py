@@ -646,6 +646,20 @@ def test_loading_and_first_launches_are_one_advice(tmp_path):
     assert re.search(r"2 pieces, the longest 49\d µs: 79\d µs", advice["warm-up"].evidence)
 
 
+@pytest.mark.parametrize(("every", "is_advised"), [(1, True), (100, False)])
+def test_a_pause_that_came_once_in_a_range_that_computes_is_of_the_scheduler(every, is_advised, tmp_path):
+    """What the range does, it does in each execution; a processor is taken away once."""
+    program = Program("python3")
+    for step in range(20):
+        begin = program.at
+        program.work(took=2_000).host(2_000).host(2_500 * (step % every == min(5, every - 1)))
+        program.range("blocks.1.attention", begin * US, program.at * US)
+        program.work(took=2_000).host(2_000)
+        program.range(f"step {step}", begin * US, program.at * US)
+    advice, _ = said(program, tmp_path)
+    assert ("host-code" in advice) == is_advised
+
+
 @pytest.mark.parametrize("text", ["ProfilerStep#3", "aten::mm"])
 def test_long_host_code_in_a_step_has_no_name_but_a_place(tmp_path, text):
     program = Program("python3")

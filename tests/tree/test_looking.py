@@ -8,6 +8,7 @@ from generators.programs import FAMILIES, draw
 from structure_score import score
 
 from xsp_post.hierarchy import build_tree
+from xsp_post.tree import operator_blocks
 
 PRINCIPLES = {
     # device rows without any row of the host stand in the order in which they ran
@@ -63,3 +64,11 @@ def test_a_plain_loop_under_a_profiler_steps_with_its_optimizer(seed):
     tree = build_tree(program.trace)
     assert score(tree, program.truth).executions.verdict == "right"
     assert set(tree.iterations["kind"]) == {"training step"}
+
+
+@pytest.mark.parametrize(("label", "said"), [
+    ("LinearBackward0, MeanBackward0", "block, backward · LinearBackward0, MeanBackward0"),
+    ("aten::linear, LinearBackward0", "block · aten::linear, LinearBackward0"),
+])  # fmt: skip
+def test_a_block_of_gradients_is_called_backward(label, said):
+    assert operator_blocks._called("block · gemm", label) == said

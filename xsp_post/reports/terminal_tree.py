@@ -10,7 +10,7 @@ from xsp_post.base.texts import SENTENCES
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import cut_alike, shorten
+from xsp_post.reports.text import cut_alike, inferred, shorten
 from xsp_post.reports.tree_rows import MOSTLY_WAIT, STRUCTURELESS, Row
 
 _LEVEL_STYLE = {
@@ -192,7 +192,8 @@ def _waited(row: Row) -> str:
 def _label(row: Row) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
-    return (starred(first, last) if row["is_folded"] and last else str(row["name"])) + _line(row)
+    name = starred(first, last) if row["is_folded"] and last else str(row["name"])
+    return (inferred(name) if row["is_inferred"] else name) + _line(row)
 
 
 def _line(row: Row) -> str:

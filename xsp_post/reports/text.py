@@ -82,6 +82,15 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
 
 
+_NAMELESS = re.compile(r"(?:block|repeated part)\b")
+
+
+def inferred(name: str) -> str:
+    """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what it is;
+    of a block of no known kind both."""
+    return name if _NAMELESS.match(name) else name.partition(" · ")[0]
+
+
 def called(name: str) -> str:
     """What was called, as its programmer knows it: a file without its folders, an address as what it is."""
     if re.fullmatch(r"0x[0-9a-f]+", name):

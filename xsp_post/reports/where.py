@@ -16,7 +16,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import alike_kernels, called, short_kernel, shorten, visible
+from xsp_post.reports.text import alike_kernels, called, inferred, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
     BALANCED,
@@ -64,6 +64,7 @@ class Place:
     line: str = ""  # ``net.py:66``, of a module whose source line is known
     between: str = ""  # ``between executions of step``: most of the time of code in no range lies there
     longest_ns: int = 0  # of its pieces, of one device; 0 of several, and of work
+    is_inferred: bool = False  # nobody gave it its name
 
     @property
     def is_unnamed(self) -> bool:
@@ -90,9 +91,11 @@ def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
     rest = [place for other in others for place in other[:1]]
     kept = sorted([*first[: most - len(rest)], *rest], key=lambda one: -one.time_ns)
-    names = [one.name for one in kept]
+    names, unlike = [one.name for one in kept], len({one.around for one in kept}) > 1
     named = [
-        replace(one, name=f"{one.name} in {one.around}", around="") if one.around and names.count(one.name) > 1 else one
+        replace(one, name=f"{one.name} in {one.around}", around="")
+        if one.around and (names.count(one.name) > 1 or (one.is_inferred and unlike))
+        else one
         for one in kept
     ]
     left_ns = sum(one[0].all_ns for one in found if one) - sum(one.time_ns for one in kept)
@@ -272,7 +275,10 @@ class _Tree:
         name, around = self._label(rows, is_own)
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
             name = sentence("bar.gradients", place=shorten(name, 40))
-        found = Place(self.resource, name, around, what, part, time, is_whole=is_whole, line=line)
+        found = Place(
+            self.resource, name, around, what, part, time, is_whole=is_whole, line=line,
+            is_inferred=bool(self.is_inferred[rows[0]]),
+        )  # fmt: skip
         if self.amounts.between_ns is None or self.amounts.longest_ns is None:
             return [found]
         is_between = is_whole and 2 * int(self.amounts.between_ns[inside].sum()) > time
@@ -316,6 +322,7 @@ class _Tree:
         around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
         kinds = np.unique(self.name[self._executions_around(rows)].astype(str))  # decode, prefill
         around = around or (str(kinds[0]) if len(kinds) == 1 else "")
+        name = inferred(name) if self.is_inferred[rows[0]] else name
         itself = " itself" * is_own
         return times + _short(name) + itself, _short(around)
 

@@ -5,6 +5,8 @@ A profile without module frames knows operators only: hundreds of `aten::linear`
 convolutions (there, operators are the layers), the blocks that repeat are inferred over them and named by them.
 """
 
+import re
+
 import numpy as np
 import pandas as pd
 
@@ -16,6 +18,7 @@ from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.structure.constants import Constants
 
 _MOST_NAMED = 3
+_BACKWARD = re.compile(r"Backward\**\d*$")
 
 
 def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, constants: Constants) -> np.ndarray:
@@ -78,9 +81,16 @@ def name_by_operators(
         if not len(mine):
             continue
         label = _label(folded[mine], duration[mine], names)
-        text[rows] = [f"{t.split(' · ')[0]} · {label}" for t in text[rows].tolist()]
-        plain[rows] = f"{str(kinds[kind]).split(' · ')[0]} · {label}"
+        text[rows] = [_called(t, label) for t in text[rows].tolist()]
+        plain[rows] = _called(str(kinds[kind]), label)
     found["name"], found["folded_name"] = text, plain
+
+
+def _called(word: str, label: str) -> str:
+    """``block, backward · MmBackward, TanhBackward``."""
+    word = word.split(" · ")[0]
+    is_backward = all(_BACKWARD.search(one) for one in label.split(", ")) and "backward" not in word
+    return f"{word}{', backward' * is_backward} · {label}"
 
 
 def _label(folded: np.ndarray, duration: np.ndarray, names: NodeNames) -> str:
@@ -88,4 +98,4 @@ def _label(folded: np.ndarray, duration: np.ndarray, names: NodeNames) -> str:
     codes, used = pd.factorize(folded)
     time = np.bincount(codes, weights=np.maximum(duration, 1))
     shown = np.sort(np.argsort(-time, kind="stable")[:_MOST_NAMED])
-    return ", ".join(str(names.folded_names[used[k]]) for k in shown.tolist())
+    return ", ".join(str(names.folded_names[used[k]]).rpartition(": ")[2] for k in shown.tolist())

@@ -142,9 +142,12 @@ class Situation:
 
     def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
         """Which rows of `causes` lie in ranges of a framework, or in short pieces in ranges that launch kernels or that
-        nobody recorded: there is no place whose code could move."""
+        nobody recorded: there is no place whose code could move. Nor where a piece came once and is little: what such
+        a range does it does each time, and a scheduler stops anything."""
         owned = self._owners[self._owners.any(axis=1)].index
         is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < _LUMP_NS, ~self.is_lump(rows))
+        is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
+        is_short |= is_once & (rows["idle_ns"] < _LONG_PIECE_RATIO * self.limit.window_ns)
         return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
 
     def place(self, rows: pd.DataFrame) -> str:
