@@ -335,3 +335,14 @@ def test_kernels_that_only_wait_are_named_as_no_work(waiting, is_said, tmp_path)
     results = analyze([export.write(tmp_path / "report.sqlite")])
     said = coverage_note(results, main_limit(results))
     assert ("25.0 % of the device time are kernels that only wait (spin_kernel)" in said) == is_said
+
+
+def test_what_came_before_the_first_device_work_is_said_with_its_cause(tmp_path):
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 30_000
+    builder.range("read weights", 0, at * US)
+    for _ in range(40):
+        builder.kernel("gemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US))
+        at += 204
+    builder.range("model#0", 0, at * US, domain="xsp")
+    said = why(analyze([builder.write(tmp_path / "report.sqlite")]), is_first=True)
+    assert "host code in read weights (30.0 ms)" in said.beyond

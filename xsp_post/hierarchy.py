@@ -215,7 +215,7 @@ def _levels(
         times=times_of(trace, names, parent, owners, launch_id),
         periods=lambda: periods_of(trace, launch_id, constants) if options.infer and not options.layers_from else None,
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
-        beside=beside, constants=constants,
+        beside=beside, constants=constants, is_planned=bool(trace.provenance.level),
     )  # fmt: skip
     return level_rules.assign_levels(ranges, options)
 

@@ -229,6 +229,26 @@ def test_layers_of_one_name_in_unlike_modules_are_one_place_counted_in_an_execut
     assert first.name == "6 × proj_*" and first.is_most
 
 
+@pytest.mark.parametrize("name", ["{}:BertLayer", "nn.Module: BertLayer_{}"])
+@pytest.mark.parametrize(("count", "times"), [(3, "3 × "), (1, "")])
+def test_modules_are_counted_not_their_calls_for_the_parts_of_a_batch(name, count, times, tmp_path):
+    """Gradients of four parts of a batch add up: each step calls each module four times."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for _ in range(5):
+        begin = at
+        for _ in range(4):
+            for number in range(count):
+                builder.range(name.format(number), at * US, (at + 4) * US)
+                builder.kernel("gemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US),
+                               grid=(1080, 1, 1))  # fmt: skip
+                at += 210
+        builder.kernel("adam", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US), grid=(1080, 1, 1))
+        builder.range("step", begin * US, (at + 206) * US)
+        at += 210
+    _, _, (first, *_) = said(builder.write(tmp_path / "report.sqlite"), replace(STEPS, layer_range="BertLayer"))
+    assert first.name.startswith(f"{times}BertLayer" if times and "nn" in name else times) and "4" not in first.name
+
+
 def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
     """Host code in a range of the user: nothing that is known to help, so the screen says where to look."""
     results, limit, found = said(loop(tmp_path, inside_us=300))

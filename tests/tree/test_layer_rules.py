@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from builders import ExportBuilder
@@ -65,3 +67,27 @@ def test_layers_of_parts_of_a_batch_are_the_same_layers_again(tmp_path, parts):
             at += 2_000
         at += 1_000
     assert "×4, 100 % of device time" in grown(builder, tmp_path).layer_evidence
+
+
+@pytest.mark.parametrize(("level", "layers"), [("", ["BertLayer"]), ("M/L/G", ["Linear", "Linear"])])
+def test_the_layers_of_a_program_are_its_blocks_and_of_a_run_those_of_its_plan(level, layers, tmp_path):
+    """`xsp_post.ranges` on a transformer: attention without modules of its own is in no leaf."""
+    builder, at = ExportBuilder(), 0
+    for step in range(3):
+        begin = at
+        for block in range(4):
+            start = at
+            for number, name in enumerate(("query:Linear", "", "output:Linear")):
+                if name:
+                    builder.range(f"encoder.layer.{block}.{name}#0", at, at + 300, domain="xsp")
+                builder.kernel(("gemm", "softmax")[number % 2], launch=(at + 100, at + 110), run=(at + 120, at + 290))
+                at += 310
+            builder.range(f"encoder.layer.{block}:BertLayer#0", start, at, domain="xsp")
+            at += 20
+        builder.range(f"model:forward#{step}", begin, at, domain="xsp")
+        at += 50
+    trace = load(builder.write(tmp_path / "capture.sqlite")).trace
+    tree = build_tree(replace(trace, provenance=replace(trace.provenance, level=level)))
+    found = [name.rpartition(":")[2] for name in layer_names(tree)]
+    assert found == 4 * 3 * layers
+    assert ("BertLayer` ×4, 100 %" in tree.layer_evidence) == (not level)

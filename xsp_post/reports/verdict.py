@@ -44,7 +44,7 @@ PROFILED_RATIO = 2.0
 def verdict(results: Results, limit: Limit) -> dict[str, Any]:
     """The verdict as the page has it: ``kind`` as in `analyses.limits.Limit`, the word for the headline, the sentence,
     the evidence."""
-    notes = [lead_in_line(results, limit), coverage_note(results, limit)] if limit.window_ns else []
+    notes = [" ".join(lead_in_lines(results, limit)), coverage_note(results, limit)] if limit.window_ns else []
     evidence = [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
     said = {"kind": limit.kind, "word": word_of(limit), "sentence": sentence_of(results, limit)}
     return {**said, "evidence": evidence}
@@ -157,15 +157,15 @@ def _measured_without(results: Results, limit: Limit) -> str:
     return sentence("note.profiled", profiled=format_ns(profiled.iloc[0]), alone=format_ns(alone.iloc[0]))
 
 
-def lead_in_line(results: Results, limit: Limit) -> str:
+def lead_in_lines(results: Results, limit: Limit) -> list[str]:
     """What the first execution did before the device had work, and the last one after it: no part of the verdict, but
     of the user's time."""
     said = []
     for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
             key = f"note.{name}" if row.idle_ns > time / 2 else f"note.{name}-largest"
-            said.append(sentence(key, time=format_ns(time), cause=cause_text(row), part=format_ns(row.idle_ns)))
-    return " ".join(said)
+            said.append(sentence(key, time=format_ns(time), cause=cause_text(row, 30), part=format_ns(row.idle_ns)))
+    return said
 
 
 def latency_note(results: Results, limit: Limit) -> str:

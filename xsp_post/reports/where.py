@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
 
 _DIGITS = re.compile(r"\d+")
+_ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
@@ -317,7 +318,10 @@ class _Tree:
         if self.is_whole[rows[0]]:
             return "", ""
         name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
-        calls, each = int(self.calls[rows].sum()), self._calls_around(rows)
+        calls, each, different = int(self.calls[rows].sum()), self._calls_around(rows), len(rows)
+        is_module = different > 1 or bool(_ONE_MODULE.match(self.name[rows[0]]))
+        if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
+            each = calls // different
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
         around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
         kinds = np.unique(self.name[self._executions_around(rows)].astype(str))  # decode, prefill

@@ -28,7 +28,7 @@ from xsp_post.reports.verdict import (
     first_shares,
     group_word,
     latency_note,
-    lead_in_line,
+    lead_in_lines,
     limit_data,
     main_limit,
     shares,
@@ -67,12 +67,7 @@ class Why:
     steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
     where: tuple[Place, ...] = ()  # the ranges with most of what limits
     next_capture: str = ""  # what to record next, where nothing, or no place, can be said
-
-    @property
-    def beyond(self) -> str:
-        """What the verdict's time leaves out of the user's, for a first screen: the host before and after it."""
-        return self.latency or self.lead_in.partition(";")[0].partition(",")[0].rstrip(".") + "." * bool(self.lead_in)
-
+    beyond: str = ""  # what the verdict's time leaves out of the user's, for a first screen: the host before or after it
 
 def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
@@ -83,9 +78,10 @@ def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     advice = tuple(advise(results, limit))
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     where = () if layer else tuple(places(results, limit))
+    latency, lead_in = latency_note(results, limit), lead_in_lines(results, limit)
     first = Why(
-        limit, (), advice, limit_data(results, limit), latency=latency_note(results, limit),
-        lead_in=lead_in_line(results, limit), no_advice=none, steps=step_lines(results), where=where,
+        limit, (), advice, limit_data(results, limit), latency=latency, lead_in=" ".join(lead_in),
+        beyond=latency or "".join(lead_in[:1]), no_advice=none, steps=step_lines(results), where=where,
         next_capture=next_capture(results, limit, where, advice),
     )  # fmt: skip
     frame_or_empty(results, "overhead")  # raises for captures of several programs; what it finds is shown on any screen

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
+from xsp_post.names.range_text import parse
 from xsp_post.tree.ranges import Ranges
 
 _MOST_CLASSES = 8
@@ -102,7 +103,7 @@ def _modules(ranges: Ranges, module: np.ndarray) -> _Modules:
 
 def class_text(layer_type: str, text: str) -> str:
     """What modules of one class share: the class name of a framework's module, else the text without numbers."""
-    if text.startswith("nn.Module: ") and layer_type:
+    if layer_type and (text.startswith("nn.Module: ") or parse(text) is not None):
         return layer_type
     head = text.split("(")[-1].rstrip(")") if text.startswith("FSDP") else text
     return re.sub(r"\d+", "*", re.split(r", (?:seq|op_id|sizes) = ", head, maxsplit=1)[0])

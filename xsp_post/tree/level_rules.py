@@ -94,10 +94,15 @@ def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executio
     if not (is_own & ranges.has_dialect("xsp")).any():  # a range of xsp_post.step is a marker as those of others
         return None
     model = is_own & ranges.has_role("iteration")
-    layer = ranges.innermost(is_own & ranges.has_role("layer"))
+    layer, layers_are = is_own & ranges.has_role("layer"), ""
     if not (model.any() or layer.any()):
         return None
-    sentence = f"own ranges (NVTX domain {DOMAIN})"
+    if ranges.is_planned:
+        layer = ranges.innermost(layer)
+    else:  # all modules have ranges: the layers are those that they would be under PyTorch's profiler
+        layer, said = layer_rules.module_layers(ranges, layer)
+        layers_are = f", layers are {said}"
+    sentence = f"own ranges (NVTX domain {DOMAIN}){layers_are}"
     if _are_parts(ranges, model, executions):
         said = f"{sentence} in {executions.chosen.rule if executions.chosen else ''}"
         return _Found(executions.model, layer, said, executions.turn)

@@ -39,6 +39,7 @@ class Ranges:
     # device time launched inside, gradients included: asked for by few rules
     work: Callable[[], np.ndarray] = lambda: np.zeros(0, np.int64)
     constants: Constants = DEFAULTS
+    is_planned: bool = False  # of a leveled run, whose layers are those that its plan chose
 
     def __post_init__(self) -> None:
         self.forest = forest_of(self.parent)

@@ -13,9 +13,10 @@ What is written, in the NVTX domain ``xsp`` (in a PyTorch trace: annotations ``x
 * the mark ``shape:[8,64,112,112] flop:… bytes:…``, category ``shape``, just before the end of that layer; flop and
   least bytes for layers of torch.nn (`layer_work.sized_work`).
 
-A layer is a leaf module, or what ``depth`` and ``kinds`` select. Modules that hold layers get a range in the
-same form (the tree calls them MODULE), so that the work a module does between its layers shows as the
-``[self]`` of that module; the model itself is its model range.
+Of a leveled run a layer is a leaf module, or what ``depth`` and ``kinds`` select. Modules that hold layers get a range
+in the same form (the tree calls them MODULE), so that the work a module does between its layers shows as the
+``[self]`` of that module; the model itself is its model range. Of other programs all modules have ranges, and the
+layers are the blocks that repeat, as in a trace of PyTorch's profiler (`tree.layer_rules`).
 """
 
 import difflib
@@ -379,7 +380,7 @@ def ranges(
     ``to``: ``nvtx`` (for nsys and ncu), ``torch`` (annotations for torch.profiler), or ``auto``: whatever listens at
     each call, so that torch.profiler may begin before, within or around the block, also with a ``schedule``; a
     warning at the end says so when nothing listened. ``depth``
-    and ``kinds`` choose what is a layer (`select_layers`); ``phase`` names the model range. A model that
+    and ``kinds`` choose what is a layer (`select_layers`), else all modules have a range; ``phase`` names the model range. A model that
     ``torch.compile`` has compiled has no module calls left to see: pass the model before compiling, and
     expect graph breaks, or measure it without layer ranges.
 
@@ -410,7 +411,8 @@ def ranges(
             sink.pop(None)
 
     handle = model.register_forward_pre_hook(begin, with_kwargs=True)
-    layers = LayerRanges(model, sink, depth=depth, kinds=kinds)
+    # whoever chooses layers has no ranges around them, among which others could be taken for the layers
+    layers = LayerRanges(model, sink, depth=depth, kinds=kinds, has_containers=depth < 0 and not kinds)
     last = model.register_forward_hook(end, always_call=True)
     try:
         yield
