@@ -16,7 +16,8 @@ from xsp_post.replay.experiment import Gain
 from xsp_post.reports.terminal import balance_short
 from xsp_post.reports.text import alike_kernels
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
-from xsp_post.reports.where import next_capture, place_text, places, what_text
+from xsp_post.reports.where import Place, next_capture, place_text, places, what_text
+from xsp_post.tables.analyses.advice import advise
 
 US = 1_000
 STEPS = Options(model_range="^step")
@@ -65,8 +66,16 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
 
 
 def test_a_pause_that_came_once_is_told_from_one_that_comes_again(tmp_path):
-    _, _, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
+    results, limit, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
     assert place_text(found[0]) == "host code between executions of step, 5.01 ms at once"
+    assert "between executions (5.01 ms at once)" in advise(results, limit)[0].what
+
+
+@pytest.mark.parametrize(("share", "is_named"), [(0.6, False), (0.3, True)])
+def test_host_code_without_a_name_is_to_be_named_where_kernels_hold_little_more(share, is_named, tmp_path):
+    results, limit, found = said(loop(tmp_path, between_us=200, inside_us=40))
+    kernels = Place("kernels", "part a", "", "gemm", 0, round(found[0].time_ns / share))
+    assert ("Ranges" in next_capture(results, limit, [kernels, *found], [])) != is_named
 
 
 def test_places_of_one_name_in_two_kinds_of_executions_are_told_apart(tmp_path):
