@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from builders import ExportBuilder
 from programs import Op, run_steps
+from rich.console import Console
 from typer.testing import CliRunner
 
 from xsp_post.cli import app
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
+from xsp_post.reports import why as reporting
 from xsp_post.reports.verdict import coverage_note, details_of, main_limit
 from xsp_post.reports.why import evidence_of, why
 from xsp_post.tables.analyses.advice import advise, why_none
@@ -346,3 +349,19 @@ def test_what_came_before_the_first_device_work_is_said_with_its_cause(tmp_path)
     builder.range("model#0", 0, at * US, domain="xsp")
     said = why(analyze([builder.write(tmp_path / "report.sqlite")]), is_first=True)
     assert "host code in read weights (30.0 ms)" in said.beyond
+
+
+@pytest.mark.parametrize(("bound_ratio", "is_behind"), [(0.03, True), (0.2, False)])
+def test_advice_that_spares_little_stands_behind_where_most_is_to_be_gained(bound_ratio, is_behind, tmp_path):
+    results = analyze([program(tmp_path, host=300)])
+    said = why(results)
+    advice = replace(said.advice[0], bound_ratio=bound_ratio)
+    is_first = reporting._spares_little(said.limit, [advice])
+    console = Console(file=StringIO(), width=120)
+    reporting.print_first(console, replace(said, advice=(advice,), next_capture="Look at it.", is_next_first=is_first))
+    lines = [line.strip() for line in console.file.getvalue().splitlines()]
+    assert (
+        is_first
+        == is_behind
+        == (lines.index("Look at it.") < next(k for k, one in enumerate(lines) if one[:2] == "1."))
+    )

@@ -40,6 +40,8 @@ from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from xsp_post.tables.analyses.advice import Advice
 
 ACTS_ON = "acts on"
@@ -67,7 +69,16 @@ class Why:
     steps: tuple[str, ...] = ()  # kinds of steps of inference with their percentiles, and slow ones
     where: tuple[Place, ...] = ()  # the ranges with most of what limits
     next_capture: str = ""  # what to record next, where nothing, or no place, can be said
-    beyond: str = ""  # what the verdict's time leaves out of the user's, for a first screen: the host before or after it
+    is_next_first: bool = False  # all advice spares little of what limits: what is next comes before it
+    beyond: str = (
+        ""  # what the verdict's time leaves out of the user's, for a first screen: the host before or after it
+    )
+
+
+def _spares_little(limit: Limit, advice: Sequence[Advice]) -> bool:
+    gain = max(map(limit.gain, limit.limits), default=0.0)
+    return bool(advice) and max(one.bound_ratio for one in advice) < _MUCH * gain
+
 
 def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
@@ -82,7 +93,7 @@ def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     first = Why(
         limit, (), advice, limit_data(results, limit), latency=latency, lead_in=" ".join(lead_in),
         beyond=latency or "".join(lead_in[:1]), no_advice=none, steps=step_lines(results), where=where,
-        next_capture=next_capture(results, limit, where, advice),
+        next_capture=next_capture(results, limit, where, advice), is_next_first=_spares_little(limit, advice),
     )  # fmt: skip
     frame_or_empty(results, "overhead")  # raises for captures of several programs; what it finds is shown on any screen
     if is_first:
@@ -146,6 +157,7 @@ def _path_line(results: Results, limit: Limit) -> str:
 
 
 _MOST_PLACES = 2
+_MUCH = 0.25  # of what halving the limit would save
 _FEW = 3  # causes and changes that the first screen has room for
 _BAR_WIDTH = 40
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
@@ -220,6 +232,8 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
     say(console, Text(heading, style="bold"))
     if said.no_advice:
         say(console, f"  {said.no_advice}", hanging=0)
+    if said.next_capture and said.is_next_first:
+        say(console, f"  {said.next_capture}", hanging=0)
     for number, one in enumerate(said.advice if verbose else said.advice[:_FEW], 1):
         what = Text(f"  {number}. {shown(one.what, 300)}", style="bold")
         if not verbose:
@@ -228,7 +242,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
         say(console, what, hanging=3)
         say(console, f"     {gain_of(one)}. {shown(one.evidence, 400)}", hanging=0)
         say(console, Text(f"     Assumed: {shown(one.assumption, 300)}", style="dim"), hanging=0)
-    if said.next_capture:
+    if said.next_capture and not said.is_next_first:
         say(console, f"  {said.next_capture}", hanging=0)
 
 
@@ -269,9 +283,10 @@ def print_first(console: Console, said: Why) -> None:
             if one["resource"] != TOGETHER
         )
         one_line(console, " ".join((sentence("bar.short"), bars)))
-    for number, one in enumerate(said.advice[:_FEW], 1):
-        one_line(console, f"  {number}. {bound_text(one)}: {shown(one.what, 300)}")
-    for line in filter(None, ("" if said.advice else said.no_advice, said.next_capture, said.beyond)):
+    advised = [f"{k}. {bound_text(one)}: {shown(one.what, 300)}" for k, one in enumerate(said.advice[:_FEW], 1)]
+    advised = advised or [said.no_advice]
+    advised = [said.next_capture, *advised] if said.is_next_first else [*advised, said.next_capture]
+    for line in filter(None, (*advised, said.beyond)):
         one_line(console, f"  {line}")
     _print_steps(console, said)
 

@@ -379,10 +379,9 @@ def ranges(
 
     ``to``: ``nvtx`` (for nsys and ncu), ``torch`` (annotations for torch.profiler), or ``auto``: whatever listens at
     each call, so that torch.profiler may begin before, within or around the block, also with a ``schedule``; a
-    warning at the end says so when nothing listened. ``depth``
-    and ``kinds`` choose what is a layer (`select_layers`), else all modules have a range; ``phase`` names the model range. A model that
-    ``torch.compile`` has compiled has no module calls left to see: pass the model before compiling, and
-    expect graph breaks, or measure it without layer ranges.
+    warning at the end says so when nothing listened. ``depth`` and ``kinds`` choose what is a layer (`select_layers`),
+    else all modules have a range; ``phase`` names the model range. A model that ``torch.compile`` has compiled has no
+    module calls left to see: pass the model before compiling, and expect graph breaks, or measure it without ranges.
 
     Raises UsageError for a compiled model, an unknown ``to`` or kind, ToolError without the nvtx package.
     """
