@@ -238,6 +238,24 @@ def test_layers_of_one_name_in_unlike_modules_are_one_place_counted_in_an_execut
     assert first.name == "6 × proj_*" and first.is_most
 
 
+@pytest.mark.parametrize("texts", [("warm-up", "test"), ("test", "test")])
+def test_blocks_of_one_name_in_executions_of_two_kinds_are_as_many_as_in_each(texts, tmp_path):
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for number, text in enumerate(4 * texts[:1] + 4 * texts[1:]):
+        begin = at
+        for _ in range(12):
+            builder.range("block", at * US, (at + 4) * US)
+            builder.kernel("gemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US),
+                           grid=(1080, 1, 1))  # fmt: skip
+            at += 210
+        builder.range(text, begin * US, at * US)
+        builder.range(f"step {number}", (begin - 1) * US, (at + 1) * US)
+        at += 20
+    options = Options(model_range="^step", layer_range="^block")
+    _, _, (first, *_) = said(builder.write(tmp_path / "report.sqlite"), options)
+    assert first.name == "12 × block"
+
+
 @pytest.mark.parametrize("name", ["{}:BertLayer", "nn.Module: BertLayer_{}"])
 @pytest.mark.parametrize(("count", "times"), [(3, "3 × "), (1, "")])
 def test_modules_are_counted_not_their_calls_for_the_parts_of_a_batch(name, count, times, tmp_path):

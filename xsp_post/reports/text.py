@@ -82,12 +82,12 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
 
 
-_NAMELESS = re.compile(r"(?:block|repeated part)\b")
+_NAMELESS = re.compile(r"(?:block|repeated part|(?:before|between|after) the)\b")
 
 
 def inferred(name: str) -> str:
     """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what it is;
-    of a block of no known kind both."""
+    of what is of no known kind both."""
     return name if _NAMELESS.match(name) else name.partition(" · ")[0]
 
 

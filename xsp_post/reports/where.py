@@ -92,7 +92,7 @@ def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     first, *others = sorted(found, key=lambda one: -one[0].time_ns if one else 0)
     rest = [place for other in others for place in other[:1]]
     kept = sorted([*first[: most - len(rest)], *rest], key=lambda one: -one.time_ns)
-    names, unlike = [one.name for one in kept], len({one.around for one in kept}) > 1
+    names, unlike = [one.name for one in kept], len({one.around for one in kept if one.is_inferred}) > 1
     named = [
         replace(one, name=f"{one.name} in {one.around}", around="")
         if one.around and (names.count(one.name) > 1 or (one.is_inferred and unlike))
@@ -319,7 +319,7 @@ class _Tree:
             return "", ""
         name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
         calls, each, different = int(self.calls[rows].sum()), self._calls_around(rows), len(rows)
-        is_module = different > 1 or bool(_ONE_MODULE.match(self.name[rows[0]]))
+        is_module = len(set(self.name[rows])) > 1 or (different == 1 and bool(_ONE_MODULE.match(self.name[rows[0]])))
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
             each = calls // different
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
