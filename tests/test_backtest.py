@@ -60,8 +60,7 @@ LISTS = {
     # a value is read in each execution: to read it later saves as much, and stands before the larger batch
     "reworked": (REWORKED, reworked_pairs, {"doubled": {"place"}}),
     "retuned": (RETUNED, retuned_pairs, {"bubble": {"place"}}),  # no remedy speaks of smaller batches in a pipeline
-    # eager JAX without ranges: the executions that are inferred before are its layers, and no kernel is on both sides
-    "relieved": (RELIEVED, relieved_pairs, {"unjitted": {"is_word_right"}}),
+    "relieved": (RELIEVED, relieved_pairs, {}),
     "overhauled": (OVERHAULED, overhauled_pairs, {}),
     "amended": (AMENDED, amended_pairs, {}),
     # `embed 3` may be a layer of an embedding: each is a case of its own

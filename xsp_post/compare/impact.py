@@ -96,8 +96,8 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
 
 def are_unlike(sides: list[Side]) -> bool:
     """Whether an execution of one side holds the work of several of the other: nearly all kernels of one name and shape
-    so many times as often, or other numbers of executions in as many outermost ranges of the same names. Else
-    executions that somebody marked alike on both sides are one thing, whatever they hold."""
+    so many times as often, other numbers of executions in as many outermost ranges of the same names, or no kernel on
+    both sides. Else executions that somebody marked alike on both sides are one thing, whatever they hold."""
     chosen = [deepest(side.results) for side in sides]
     units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
     if not all(units):
@@ -111,6 +111,8 @@ def are_unlike(sides: list[Side]) -> bool:
     shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
     unit, ratio, _, _ = _work(shapes)
     each = (shapes["other_count"] / shapes["base_count"])[shapes[["base_count", "other_count"]].all(axis=1)]
+    if not len(each):  # nothing says that both hold the same
+        return is_apart and any(mark.any() for mark in marks)
     factor = ratio * units[BASE] / units[OTHER]
     is_one = (each / ratio - 1).abs().le(_FACTOR_SHARE).mean() >= _ALIKE_SHARE
     return unit == WORK and is_one and max(factor, 1 / factor) > _MOST_APART
