@@ -575,7 +575,7 @@ RETUNED = (
     Edited(guidance, "larger-batch cuda-graphs", "host launches", "both"),
     Edited(sigmas, "item-in-step remove-synchronization", "host launches kernels synchronisation", "both"),
     Edited(speculation, "item-in-step remove-synchronization", "host launches kernels synchronisation", "both"),
-    Edited(sampler, "host-code", "host synchronisation", "both"),
+    Edited(sampler, "host-code", "host kernels synchronisation", "both"),
     Edited(gathers, "overlap-collectives", "communication kernels", "nsys", ranks=2),
     Edited(slow_gpu, "late-rank", "kernels ranks communication", "nsys", ranks=4),
     Edited(solver, "cuda-graphs", "host launches", "nsys", program="multigrid"),
