@@ -356,7 +356,7 @@ def test_advice_that_spares_little_stands_behind_where_most_is_to_be_gained(boun
     results = analyze([program(tmp_path, host=300)])
     said = why(results)
     advice = replace(said.advice[0], bound_ratio=bound_ratio)
-    is_first = reporting._spares_little(said.limit, [advice])
+    is_first = reporting.spares_little(said.limit, [advice])
     console = Console(file=StringIO(), width=120)
     reporting.print_first(console, replace(said, advice=(advice,), next_capture="Look at it.", is_next_first=is_first))
     lines = [line.strip() for line in console.file.getvalue().splitlines()]

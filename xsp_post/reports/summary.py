@@ -20,7 +20,7 @@ from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
 from xsp_post.reports.verdict import shares, verdict
-from xsp_post.reports.where import Place, next_capture, places
+from xsp_post.reports.where import Place, next_capture, places, spares_little
 from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.limits import find_limit
 
@@ -58,6 +58,7 @@ class Summary:
     no_advice: str  # why there is none
     where: list[Place]  # the ranges with most of what limits
     next_capture: str  # what to record next; "" nothing more would show
+    is_next_first: bool  # before the advice
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
@@ -89,6 +90,7 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
         "" if advised or not limit.window_ns else why_none(results, limit),
         held,
         next_capture(results, limit, held, advised),
+        spares_little(limit, advised),
         top_layers,
         outside,
         _top_kernels(results, case),

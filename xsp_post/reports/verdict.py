@@ -164,7 +164,9 @@ def lead_in_lines(results: Results, limit: Limit) -> list[str]:
     for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
             key = f"note.{name}" if row.idle_ns > time / 2 else f"note.{name}-largest"
-            said.append(sentence(key, time=format_ns(time), cause=cause_text(row, 30), part=format_ns(row.idle_ns)))
+            # the cause of what was queued is a sentence of its own
+            cause = sentence("cause.not_recorded") if row.cause == "not_recorded" else cause_text(row, 30)
+            said.append(sentence(key, time=format_ns(time), cause=cause, part=format_ns(row.idle_ns)))
     return said
 
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
+_MUCH = 0.25  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
@@ -413,6 +414,12 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
     return sentence(key, time=format_ns(first.time_ns), place=f"{of} {inside}" if of else inside)
+
+
+def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
+    """Whether all advice spares little of what halving the limit would: `next_capture` stands before it."""
+    gain = max(map(limit.gain, limit.limits), default=0.0)
+    return bool(advice) and max(one.bound_ratio for one in advice) < _MUCH * gain
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice: Sequence["Advice"]) -> str:

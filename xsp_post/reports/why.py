@@ -34,14 +34,12 @@ from xsp_post.reports.verdict import (
     shares,
     verdict_text,
 )
-from xsp_post.reports.where import Place, next_capture, place_text, places, what_text
+from xsp_post.reports.where import Place, next_capture, place_text, places, spares_little, what_text
 from xsp_post.tables.analyses.limits import LEAST_RATIO, ROWS_MISSING, CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
 from xsp_post.tables.analyses.ranks import rank_sentence
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from xsp_post.tables.analyses.advice import Advice
 
 ACTS_ON = "acts on"
@@ -75,11 +73,6 @@ class Why:
     )
 
 
-def _spares_little(limit: Limit, advice: Sequence[Advice]) -> bool:
-    gain = max(map(limit.gain, limit.limits), default=0.0)
-    return bool(advice) and max(one.bound_ratio for one in advice) < _MUCH * gain
-
-
 def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
     only what `print_first` says."""
@@ -93,7 +86,7 @@ def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     first = Why(
         limit, (), advice, limit_data(results, limit), latency=latency, lead_in=" ".join(lead_in),
         beyond=latency or "".join(lead_in[:1]), no_advice=none, steps=step_lines(results), where=where,
-        next_capture=next_capture(results, limit, where, advice), is_next_first=_spares_little(limit, advice),
+        next_capture=next_capture(results, limit, where, advice), is_next_first=spares_little(limit, advice),
     )  # fmt: skip
     frame_or_empty(results, "overhead")  # raises for captures of several programs; what it finds is shown on any screen
     if is_first:
@@ -157,7 +150,6 @@ def _path_line(results: Results, limit: Limit) -> str:
 
 
 _MOST_PLACES = 2
-_MUCH = 0.25  # of what halving the limit would save
 _FEW = 3  # causes and changes that the first screen has room for
 _BAR_WIDTH = 40
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
