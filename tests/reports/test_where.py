@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -14,7 +15,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
 from xsp_post.replay.experiment import Gain
 from xsp_post.reports.terminal import balance_short
-from xsp_post.reports.text import alike_kernels
+from xsp_post.reports.text import alike_kernels, fitted
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
 from xsp_post.reports.where import Place, next_capture, place_text, places, what_text
 from xsp_post.tables.analyses.advice import advise
@@ -69,6 +70,15 @@ def test_a_pause_that_came_once_is_told_from_one_that_comes_again(tmp_path):
     results, limit, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
     assert place_text(found[0]) == "host code between executions of step, 5.01 ms at once"
     assert "between executions (5.01 ms at once)" in advise(results, limit)[0].what
+
+
+def test_a_kernel_gives_way_before_its_place_does():
+    """Forward and backward of the same blocks are told apart by the end of their names."""
+    texts = [
+        fitted(partial(place_text, Place("kernels", name, "", "nvjet_hsh_192x192_64x4_2x1_v_bz_coopA_NTT", 1, 2)), 90)
+        for name in ("4 × transformer block in training step", "4 × transformer block (2), backward in training step")
+    ]
+    assert "block in training step: " in texts[0] and "block (2), backward in training step: " in texts[1]
 
 
 @pytest.mark.parametrize(("share", "is_named"), [(0.6, False), (0.3, True)])

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
+_MORE = 24  # letters of a place than of what it did
 _MUCH = 0.25  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
@@ -392,11 +393,11 @@ def what_text(place: Place, most: int = 40) -> str:
 
 
 def place_text(place: Place, most: int = 60) -> str:
-    """``12 × BertLayer: host code``; names of at most so many letters."""
+    """``12 × BertLayer: host code``; a kernel of at most so many letters, which gives way before the place does."""
     same = place.name.rpartition("::")[2] == place.what.rpartition("::")[2]  # an operator of a CPU is both
     what = "" if same and place.name else what_text(place, most)
     line = f" ({place.line})" if place.line else ""
-    return ": ".join(filter(None, (shorten(place.name, max(most, 16)) + line, what)))
+    return ": ".join(filter(None, (shorten(place.name, most + _MORE) + line, what)))
 
 
 def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
