@@ -17,7 +17,8 @@ ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 SEND_RECV = "ncclDevKernel_SendRecv(ncclDevComm*)"
 KERNELS = (("ampere_sgemm_128x64_tn", 64), ("elementwise_kernel", 256), ("layer_norm_kernel", 32))
 MIXED = "kernels and host"  # half of it each: no cause explains most
-CAUSES = ("more work", "shapes", "slower work", "one slow kernel", "host", "input", "copies", "another wait")
+CAUSES = ("more work", "launches", "shapes", "slower work", "one slow kernel", "host", "input", "copies",
+          "another wait")  # fmt: skip
 
 
 @dataclass
@@ -39,7 +40,8 @@ def job(seed: int, count: int, cause: str, steps: int = 12, noise: float = 0.002
     ends = arrival.max(axis=0) + 30_000
     later = arrival[:, 1:].sum(axis=1)  # the first step has no collective before it
     planted = later[late] - np.median(np.delete(later, late)) if cause else 0
-    named = {"shapes": "more work", "one slow kernel": "slower work", MIXED: "unknown"}.get(cause, cause)
+    named = {"one slow kernel": "slower work", MIXED: "unknown"} | dict.fromkeys(("shapes", "launches"), "more work")
+    named = named.get(cause, cause)
     return Job([_results(random, rank, ends) for rank in own], late, named, int(planted))
 
 
@@ -62,6 +64,9 @@ def _altered(rows, cause, size, total):
     extra = int(size * total)
     if cause == "more work":
         return [*rows, ("kernel", "ampere_sgemm_128x64_tn", 64, extra)]
+    if cause == "launches":  # small kernels, each after as much host code as the others' have
+        more = extra // 10_000
+        return [*rows, *[("kernel", "small_kernel", 8, 5_000)] * more, ("host", "host_code", 0, 5_000 * more)]
     if cause == "shapes":
         return [(k, n, g * 2, int(x * (1 + 2 * size))) if n == KERNELS[0][0] else (k, n, g, x) for k, n, g, x in rows]
     if cause == "slower work":

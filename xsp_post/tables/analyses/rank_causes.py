@@ -64,7 +64,7 @@ def rank_work(
         parts.append((kind, _summed(kind, inside, covered - before)))
         before = covered
     texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
-    details = [f"{call or cause.replace('_', ' ')} in {owner}" for call, cause, owner in zip(*texts)]
+    details = [f"{call or cause.replace('_', ' ')}{owner and ' in '}{owner}" for call, cause, owner in zip(*texts)]
     names = groups_of(idle).tolist() if len(idle) else []
     length = idle["idle_ns"].to_numpy(float)
     alone = _length([*shown, meetings], begin, end) - before
@@ -178,6 +178,11 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     kind = kind.mask(~is_kernel & text.str.contains(_INPUT), INPUT)
     found = {MORE: more, SLOWER: slower}
     found |= {one: np.where(kind.eq(one), excess, 0.0) for one in (INPUT, COPIES, HOST_CODE, WAIT)}
+    # more launches take more host code, as much for each as the others' do
+    is_host, launches = kind.eq(HOST_CODE).to_numpy(), number[is_kernel].sum()
+    of_host = usual[0][is_host].sum() * max(launches, 0.0) / max(usual[1][is_kernel].sum(), 1.0)
+    part = np.clip(of_host / max(found[HOST_CODE].sum(), 1.0), 0, 1)
+    found |= {MORE: more + part * found[HOST_CODE], HOST_CODE: (1 - part) * found[HOST_CODE]}
     cause = max(found, key=lambda one: found[one].sum())
     values = found[cause]
     amounts = [float(one.sum()) for one in found.values()]
@@ -186,7 +191,7 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     ratio = float(values.sum() / longer)
     if ratio < EXPLAINED:
         return UNKNOWN, "", ratio
-    top = int(values.argmax())
+    top = int((more if cause == MORE else values).argmax())
     is_idle = what["kind"].iloc[top] == IDLE
     detail = str(what["detail"].iloc[top] if is_idle else what["name"].iloc[top])
     if cause == SLOWER and same.sum() > 1:
