@@ -99,7 +99,8 @@ def of_captures(
 ) -> pd.DataFrame:
     """The rows of one or some captures in a table (`frame_or_empty`); ``columns``: without ``capture_id``."""
     frame = frame_or_empty(results, name, None if columns is None else ["capture_id", *columns])
-    return frame[frame["capture_id"].isin(np.atleast_1d(captures))]
+    mine = np.isin(frame["capture_id"].to_numpy(), captures)
+    return frame.copy(deep=False) if mine.all() else frame[mine]
 
 
 _UNKNOWN: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}

@@ -54,6 +54,11 @@ class Executions:
         counts = np.fromiter(map(len, self.rows), np.int64, len(self.rows))
         return np.concatenate([np.zeros(0, np.int64), *self.rows]), counts
 
+    @property
+    def follows(self) -> np.ndarray:
+        """Which executions follow the one before; of all but the first."""
+        return (self.process[1:] == self.process[:-1]) & (not self.is_apart)
+
     def of_work(self, put: np.ufunc, values: np.ndarray) -> np.ndarray:
         """The least or the greatest of each one's operations; 0 for one without any. int64, shape (executions,)."""
         rows, counts = self.work
@@ -135,13 +140,20 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
 def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
     """The same executions (`measure`), the first one from the first device work that its process recorded, each from
     the end of what was queued before that, the last one to the last: what `xsp-post why` speaks of."""
-    operations = graph.recording.operations
-    begin, end = measured["begin_ns"].to_numpy().copy(), measured["end_ns"].to_numpy().copy()
+    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
+    begin, end = _of_device(executions, graph, clock, begin, end)
+    return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
+
+
+def _of_device(
+    executions: Executions, graph: Graph, clock: Clock, begin: np.ndarray, end: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    operations, begin, end = graph.recording.operations, begin.copy(), end.copy()
     rows, counts = executions.work
     of = np.repeat(np.arange(len(counts)), counts)
     earliest = executions.of_work(np.minimum, clock.start_ns)
     latest = executions.of_work(np.maximum, clock.end_ns)
-    for process in np.unique(executions.process).tolist():
+    for process in distinct(executions.process).tolist():
         mine = np.flatnonzero((operations.process == process) | (executions.index[0] < 0))  # the recording is of all
         queued = mine[operations.queued[mine]]
         if len(queued):
@@ -153,12 +165,21 @@ def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: 
             begin[which] = np.maximum(begin[which], earliest[which])
             which = of[(rows == last) & (executions.process[of] == process)]
             end[which] = np.minimum(end[which], latest[which])
-    return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
+    return begin, end
 
 
 def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
     """One row per execution: begin_ns, end_ns, latency_ns, period_ns (from the end of its device work to
     that of the next one)."""
+    begin, end = _begin_and_end(executions, clock)
+    # the host, and copies on a stream of their own, may run ahead: the end of the last work tells the pace
+    done = executions.of_work(np.maximum, clock.end_ns) if executions.work[1].all() else begin
+    period = np.append(np.where(executions.follows, np.diff(done).astype(float), np.nan), np.nan)
+    return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
+                         "latency_ns": end - begin, "period_ns": period})  # fmt: skip
+
+
+def _begin_and_end(executions: Executions, clock: Clock) -> tuple[np.ndarray, np.ndarray]:
     last_work = executions.of_work(np.maximum, clock.end_ns)
     first, last = executions.first_call, executions.last_call
     if len(clock.call_start_ns):
@@ -171,44 +192,34 @@ def measure(executions: Executions, clock: Clock) -> pd.DataFrame:
         begin, host_end = last_work, last_work
     begin = np.where(first >= 0, begin, executions.of_work(np.minimum, clock.start_ns))
     end = np.where(np.isnan(executions.tail_ns), last_work, np.maximum(last_work, host_end))
-    follows = (executions.process[1:] == executions.process[:-1]) & (not executions.is_apart)
     if executions.is_queued and len(begin) > 1:
         queued = np.minimum(np.maximum(begin[1:], last_work[:-1]), np.maximum(end[1:] - 1, begin[1:]))
-        begin[1:] = np.where(follows, queued, begin[1:])
-    # the host, and copies on a stream of their own, may run ahead: the end of the last work tells the pace
-    done = last_work if executions.work[1].all() else begin
-    period = np.append(np.where(follows, np.diff(done).astype(float), np.nan), np.nan)
-    return pd.DataFrame({"iteration_index": executions.index, "begin_ns": begin, "end_ns": end,
-                         "latency_ns": end - begin, "period_ns": period})  # fmt: skip
+        begin[1:] = np.where(executions.follows, queued, begin[1:])
+    return begin, end
 
 
-def elapsed(graph: Graph, executions: Executions, clock: Clock, *, of_device: bool) -> float:
-    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes.
-    ``of_device``: not what the host did before the first device work of the recording and after the last one.
+def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, float]:
+    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes:
+    without what the host did before the first device work of the recording and after the last one, and with it.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
     process had launched before, and of what was queued before its own first work.
     """
-    operations, measured = graph.recording.operations, measure(executions, clock)
-    if of_device:
-        measured = without_edges(executions, graph, clock, measured)
-    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
-    earliest, taken = executions.of_work(np.minimum, clock.start_ns), []
+    operations, both = graph.recording.operations, _begin_and_end(executions, clock)
+    earliest = executions.of_work(np.minimum, clock.start_ns)
+    taken: list[list[int]] = [[], []]
+    spans = (_of_device(executions, graph, clock, *both), both)
     for process in distinct(executions.process):
         mine = np.flatnonzero(executions.process == process)
         if executions.is_apart:
-            taken.append((end - begin)[mine].sum())
+            for of, (begin, end) in zip(taken, spans):
+                of.append((end - begin)[mine].sum())
             continue
         first = executions.first_call[mine[0]]
         own = operations.process == process
         older = own & (operations.place < first) & (operations.call >= 0)
         queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
         free = max(clock.end_ns[older].max(initial=0), queued_ns)
-        taken.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
-    return float(np.mean(taken))
-
-
-def both_elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, float]:
-    """`elapsed` of the device, and with what the host did before and after."""
-    device, latency = (elapsed(graph, executions, clock, of_device=one) for one in (True, False))
-    return device, latency
+        for of, (begin, end) in zip(taken, spans):
+            of.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
+    return float(np.mean(taken[0])), float(np.mean(taken[1]))

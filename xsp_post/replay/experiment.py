@@ -39,7 +39,7 @@ from xsp_post.replay.changes import (
     usual,
     without_operations,
 )
-from xsp_post.replay.executions import Executions, both_elapsed, elapsed, recorded_clock, simulated_clock
+from xsp_post.replay.executions import Executions, elapsed, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
 from xsp_post.replay.graph import Amounts, Graph, recorded_starts, replay
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
@@ -161,7 +161,7 @@ def ideal_gain(
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
         _remove(graph, amounts, (factors == 0) & with_launches)
     executions = _with_shorter_edges(executions, 0.0) if HOST in ideals else executions
-    after = elapsed(graph, executions, simulated_clock(replay(graph, amounts)), of_device=True)
+    after, _ = elapsed(graph, executions, simulated_clock(replay(graph, amounts)))
     before = identity.elapsed_ns[0]
     return 1 - after / before if before > 0 else None
 
@@ -201,7 +201,7 @@ class _Trial:
     @cached_property
     def recorded_ns(self) -> tuple[float, float]:
         """As recorded."""
-        return both_elapsed(self.identity.graph, self.executions, recorded_clock(self.identity.graph))
+        return elapsed(self.identity.graph, self.executions, recorded_clock(self.identity.graph))
 
     @cached_property
     def busiest_ns(self) -> int:
@@ -256,7 +256,7 @@ class _Trial:
             amounts.release_ns = release_ns
         if HOST not in resources and _alike(amounts, graph.amounts):
             return self.identity.elapsed_ns
-        device, latency = both_elapsed(graph, executions, simulated_clock(replay(graph, amounts)))
+        device, latency = elapsed(graph, executions, simulated_clock(replay(graph, amounts)))
         now = self.identity.elapsed_ns if is_half else (device, latency)
         return (device + now[0]) / 2, (latency + now[1]) / 2
 

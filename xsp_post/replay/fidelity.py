@@ -9,7 +9,7 @@ import pandas as pd
 from xsp_post.model.results import Results, of_captures
 from xsp_post.replay.executions import (
     Executions,
-    both_elapsed,
+    elapsed,
     find_executions,
     measure,
     recorded_clock,
@@ -46,7 +46,7 @@ class Identity:
     @cached_property
     def elapsed_ns(self) -> tuple[float, float]:
         """Of these in the replay without a change: of the device, and with the host before and after."""
-        return both_elapsed(self.graph, self.every_execution, simulated_clock(self.replayed))
+        return elapsed(self.graph, self.every_execution, simulated_clock(self.replayed))
 
 
 def identity_of(results: Results, capture_id: int) -> Identity:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # ki
 _MOST_INSIDE_RATIO = 0.1
 _FEWEST_RUNS, _MOST_RUNS, _MOST_STEPS = 24, 2000, 20_000_000  # of a program that is run again
 _MOST_EVENTS = 128  # that are pending at once
+_AT_NEVER = 1  # where `_times` has NEVER; before it stands 0
 
 
 @dataclass
@@ -70,15 +72,27 @@ class Graph:
 
 @dataclass
 class _Layout:
-    """What programs have in common that differ in times only."""
+    """The steps of programs that differ in times only, in order: where each time stands in `_times`."""
 
     structure: list[np.ndarray | int]  # `_structure` of the amounts that it serves
-    order: np.ndarray  # of the steps as they are made
-    target: np.ndarray  # this and below: by `Steps`, in order
-    first: np.ndarray
-    second: np.ndarray
-    kind: np.ndarray
+    kind: np.ndarray  # this and below: one value per step
     index: np.ndarray
+    target: np.ndarray
+    first: np.ndarray
+    first_at: np.ndarray
+    second: np.ndarray
+    second_at: np.ndarray
+    register_count: int
+
+    def program(self, times: np.ndarray) -> Program:
+        return Program(
+            self.target, self.first, times[self.first_at], self.second, times[self.second_at], self.register_count
+        )
+
+    @cached_property
+    def rows(self) -> tuple[np.ndarray, ...]:
+        """The steps of each kind."""
+        return tuple(np.flatnonzero(self.kind == kind) for kind in range(HANDOVER + 1))
 
 
 @dataclass
@@ -173,6 +187,31 @@ def _keep_gaps_of_orphans(recording: Recording, amounts: Amounts) -> None:
 
 def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     """The program for some amounts."""
+    layout = _layout_of(graph, amounts)
+    return Steps(layout.program(_times(graph, amounts)), layout.kind, layout.index)
+
+
+def _times(graph: Graph, amounts: Amounts) -> np.ndarray:
+    """All times that steps take, ns: none, `NEVER`, then those of calls and operations (`_places`)."""
+    launched = np.where(graph.recording.operations.call >= 0, amounts.latency_ns, amounts.release_ns)
+    times = (
+        np.array([0, NEVER]), amounts.before_ns + amounts.own_ns, amounts.after_ns,
+        amounts.gap_ns + amounts.duration_ns, launched + amounts.duration_ns, graph.learnt.order_ns - amounts.gap_ns,
+    )  # fmt: skip
+    return np.concatenate(times, dtype=np.int64, casting="unsafe")
+
+
+def _places(graph: Graph) -> tuple[int, int, int, int, int]:
+    """Where in `_times` those of the first call (until it returns, after a wait) and of the first operation (after its
+    stream, after its launch, after another stream) stand."""
+    calls, operations = len(graph.recording.calls), len(graph.recording.operations)
+    return 2, 2 + calls, 2 + 2 * calls, 2 + 2 * calls + operations, 2 + 2 * (calls + operations)
+
+
+def _layout_of(graph: Graph, amounts: Amounts) -> _Layout:
+    structure = _structure(amounts)
+    if graph.layout is not None and all(map(np.array_equal, structure, graph.layout.structure)):
+        return graph.layout
     recording = graph.recording
     calls, operations = recording.calls, recording.operations
     n_calls, n_operations = len(calls), len(operations)
@@ -180,36 +219,36 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
     stream = first_stream + amounts.stream
     stream_count = int(amounts.stream.max(initial=-1)) + 1
     thread_of_operation = np.append(graph.thread_register, ZERO)[operations.call]
+    at_call, at_return, at_stream, at_launch, _ = _places(graph)
     parts: list[tuple[np.ndarray, ...]] = []
 
     def add(*columns: Any) -> None:
-        """Steps: place, sub, kind, index, target, first, first_ns, second, second_ns; scalars are the same for all."""
+        """Steps: place, sub, kind, index, target, first, first_at, second, second_at (into `_times`); scalars are the
+        same for all."""
         count = len(columns[3])
         parts.append(tuple(np.broadcast_to(np.asarray(x, np.int64), count) for x in columns))
 
     number = np.arange(n_calls)
     source, event_count = _add_handovers(add, graph, first_stream + stream_count)
-    add(number * 4 + 1, 0, CALL, number, graph.thread_register, source, amounts.before_ns + amounts.own_ns,
-        ZERO, NEVER)  # fmt: skip
+    add(number * 4 + 1, 0, CALL, number, graph.thread_register, source, at_call + number, ZERO, _AT_NEVER)
     held = np.zeros(0, np.int64)
     if amounts.queue_depth:
         held = np.flatnonzero(_nth_before(graph, amounts) >= 0)
         at = operations.call[held]
-        add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, NEVER)
+        add(at * 4 + 1, 1, ROOM, held, graph.thread_register[at], graph.thread_register[at], 0, ZERO, _AT_NEVER)
     has_call = operations.call >= 0
     event_count += _add_orders(add, amounts, operations.place, stream, first_stream + stream_count + event_count, graph)
     waiting, event_count = _add_event_waits(add, graph, amounts, stream, first_stream + stream_count, event_count)
     index = np.arange(n_operations)
-    launched = np.where(has_call, amounts.latency_ns + amounts.duration_ns, amounts.release_ns + amounts.duration_ns)
     meeting = amounts.meetings.ravel()
     add(_enqueued(operations.place, has_call)[meeting], 4 * meeting + 1, ARRIVAL, np.arange(len(meeting)),
-        stream[meeting], stream[meeting], 0, ZERO, NEVER)  # fmt: skip
-    add(_enqueued(operations.place, has_call), 4 * index + 2, OPERATION, index, stream, stream,
-        amounts.gap_ns + amounts.duration_ns, thread_of_operation, launched)  # fmt: skip
+        stream[meeting], stream[meeting], 0, ZERO, _AT_NEVER)  # fmt: skip
+    add(_enqueued(operations.place, has_call), 4 * index + 2, OPERATION, index, stream, stream, at_stream + index,
+        thread_of_operation, at_launch + index)  # fmt: skip
     blocking = np.flatnonzero(amounts.is_blocking)
     at = operations.call[blocking]
     add(at * 4 + 3, blocking, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, stream[blocking],
-        amounts.after_ns[at])  # fmt: skip
+        at_return + at)  # fmt: skip
     is_device = calls.wait[waiting] == WAITS.index(DEVICE_WAIT)
     # of the stream as recorded, whatever else a change put on a stream of its own
     waited_stream = first_stream + operations.stream[graph.learnt.waited[waiting]]
@@ -217,21 +256,14 @@ def make_steps(graph: Graph, amounts: Amounts) -> Steps:
         process = recording.stream_process[one % len(recording.stream_process)]  # a change may have doubled them
         mine = waiting[np.where(is_device, calls.process[waiting] == process, waited_stream == first_stream + one)]
         add(mine * 4 + 3, 1 + one, RETURN, mine, graph.thread_register[mine], graph.thread_register[mine], 0,
-            first_stream + one, amounts.after_ns[mine])  # fmt: skip
+            first_stream + one, at_return + mine)  # fmt: skip
 
-    def column(number: int) -> np.ndarray:
-        return np.concatenate([part[number] for part in parts])
-
-    layout, structure = graph.layout, _structure(amounts)
-    if layout is None or not all(map(np.array_equal, structure, layout.structure)):
-        order = np.lexsort((column(1), column(0)))
-        layout = _Layout([np.copy(one) for one in structure], order, *(column(k)[order] for k in (4, 5, 7, 2, 3)))
-        graph.layout = graph.layout or layout
-    first_ns, second_ns = (column(k)[layout.order] for k in (6, 8))
-    program = Program(
-        layout.target, layout.first, first_ns, layout.second, second_ns, first_stream + stream_count + event_count
-    )
-    return Steps(program, layout.kind, layout.index)
+    place, sub, *columns = (np.concatenate(column) for column in zip(*parts))
+    order = np.lexsort((sub, place))
+    registers = first_stream + stream_count + event_count
+    layout = _Layout([np.copy(one) for one in structure], *(column[order] for column in columns), registers)
+    graph.layout = graph.layout or layout
+    return layout
 
 
 def _structure(amounts: Amounts) -> list[np.ndarray | int]:
@@ -263,7 +295,7 @@ def _add_handovers(add: Callable[..., None], graph: Graph, first_free: int) -> t
     rows = rows[kept]
     done = graph.source_call[rows]
     source[rows] = register
-    add(done * 4 + 3, 1 << 40, HANDOVER, done, register, graph.thread_register[done], 0, ZERO, NEVER)
+    add(done * 4 + 3, 1 << 40, HANDOVER, done, register, graph.thread_register[done], 0, ZERO, _AT_NEVER)
     return source, count
 
 
@@ -275,9 +307,8 @@ def _add_orders(
     rows, register, count = _registers(orders[:, 0], orders[:, 1], first_free)
     before, after = orders[rows, 0], orders[rows, 1]
     at = _enqueued(place, graph.recording.operations.call >= 0)
-    add(at[before], 4 * before + 3, RECORD, before, register, stream[before], 0, ZERO, NEVER)
-    waited_ns = graph.learnt.order_ns - amounts.gap_ns[after]
-    add(at[after], 4 * after, ORDER, after, stream[after], stream[after], 0, register, waited_ns)
+    add(at[before], 4 * before + 3, RECORD, before, register, stream[before], 0, ZERO, _AT_NEVER)
+    add(at[after], 4 * after, ORDER, after, stream[after], stream[after], 0, register, _places(graph)[4] + after)
     return count if len(orders) else 0
 
 
@@ -315,9 +346,9 @@ def _add_event_waits(
     enqueued = _enqueued(operations.place, has_call)
     rows, register, count = _registers(enqueued[done], at * 4, first_free + used)
     at, done = at[rows], done[rows]
-    add(enqueued[done], 4 * done + 3, RECORD, done, register, stream[done], 0, ZERO, NEVER)
+    add(enqueued[done], 4 * done + 3, RECORD, done, register, stream[done], 0, ZERO, _AT_NEVER)
     add(at * 4 + 3, 1, RETURN, at, graph.thread_register[at], graph.thread_register[at], 0, register,
-        amounts.after_ns[at])  # fmt: skip
+        _places(graph)[1] + at)  # fmt: skip
     return waiting[~is_event], used + count
 
 
@@ -343,15 +374,13 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
     """
     amounts = graph.amounts if amounts is None else amounts
     operations = graph.recording.operations
-    steps = make_steps(graph, amounts)
-    program = steps.program
-    at_operation = np.flatnonzero(steps.kind == OPERATION)
+    layout = _layout_of(graph, amounts)
+    program = layout.program(_times(graph, amounts))
+    at_operation, calls, room, arrival, returns = (layout.rows[k] for k in (OPERATION, CALL, ROOM, ARRIVAL, RETURN))
     position = np.empty(len(operations), np.int64)
-    position[steps.index[at_operation]] = at_operation
-    room = np.flatnonzero(steps.kind == ROOM)
-    older = _nth_before(graph, amounts)[steps.index[room]] if len(room) else room
-    arrival = np.flatnonzero(steps.kind == ARRIVAL)
-    arrival = arrival[np.argsort(steps.index[arrival])]
+    position[layout.index[at_operation]] = at_operation
+    older = _nth_before(graph, amounts)[layout.index[room]] if len(room) else room
+    arrival = arrival[np.argsort(layout.index[arrival])]
     meetings = amounts.meetings
     bounds = np.concatenate([room, arrival])
     most = min(max(_MOST_STEPS // max(len(program), 1), _FEWEST_RUNS), _MOST_RUNS)
@@ -368,11 +397,10 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
         program.second_ns[bounds] = wanted
         at, runs = run(program), runs + 1
     end = at[position]
-    calls = np.flatnonzero(steps.kind == CALL)
     call_end = np.empty(len(graph.recording.calls), np.int64)
-    call_end[steps.index[calls]] = at[calls]
+    call_end[layout.index[calls]] = at[calls]
     call_start = call_end - amounts.own_ns
-    returns = np.flatnonzero(steps.kind == RETURN)
-    for rows, call in ((room, operations.call[steps.index[room]]), (returns, steps.index[returns])):
+    for rows, call in ((room, operations.call[layout.index[room]]), (returns, layout.index[returns])):
         np.maximum.at(call_end, call, at[rows])
+    steps = Steps(program, layout.kind, layout.index)
     return Replayed(call_start, call_end, end - amounts.duration_ns, end, settled, steps)

@@ -77,8 +77,7 @@ def _states_between(columns: tuple[np.ndarray, ...], chunks: int, width: int) ->
         one, other = rows.take(first, axis=0), rows.take(second, axis=0)
         one += first_ns[:, None]
         other += second_ns[:, None]
-        np.maximum(one, other, out=one)
-        rows[target] = np.maximum(one, NEVER, out=one)
-    for chunk in range(chunks - 1):
-        states[chunk + 1] = np.maximum((matrices[chunk] + states[chunk]).max(axis=1), NEVER)
+        rows[target] = np.maximum(one, other, out=one)  # a row has a real way: what is `NEVER` does not sum up
+    for matrix, state, following in zip(matrices, states, states[1:]):
+        np.maximum.reduce(np.add(matrix, state, out=matrix), axis=1, out=following)
     return states.ravel()

@@ -107,7 +107,7 @@ class Graph(Results):
 
     def _read(self, name: str, columns: Sequence[str] | None) -> pd.DataFrame:
         """A table of the base, or some columns of it, each read once."""
-        if columns is None or isinstance(self._base, Analysis):
+        if columns is None or self.path is None:  # all of it is in memory
             self._made[name] = finite(self._base.frame(name))
             return _columns(self._made[name], columns)
         known = self._columns.setdefault(name, {})
