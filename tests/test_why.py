@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from io import StringIO
@@ -20,7 +21,7 @@ from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
 from xsp_post.reports import why as reporting
 from xsp_post.reports.verdict import coverage_note, details_of, main_limit
-from xsp_post.reports.why import evidence_of, why
+from xsp_post.reports.why import evidence_of, print_why, why
 from xsp_post.tables.analyses.advice import advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
 from xsp_post.tables.analyses.limits import GRAPH_RECORDED, CauseRow, Limit, find_limit
@@ -124,9 +125,20 @@ def test_a_first_screen_makes_less(tmp_path):
     path = program(tmp_path, sync=300)
     results, everything = results_of([path]), results_of([path])
     first, said = why(results, is_first=True), why(everything)
-    shown = ("limit", "advice", "verdict", "latency", "lead_in", "no_advice", "steps", "where", "next_capture")
+    shown = ("limit", "advice", "latency", "lead_in", "no_advice", "steps", "where", "next_capture")
     assert [getattr(first, name) for name in shown] == [getattr(said, name) for name in shown]
+    assert first.verdict == said.verdict | {"details": []}
     assert first.advice and "critical_path" in everything.made() - results.made()
+
+
+def test_a_screen_without_details_is_that_part_of_all(tmp_path):
+    path = program(tmp_path, sync=300)
+    results, everything = results_of([path]), results_of([path])
+    printed = [io.StringIO(), io.StringIO()]
+    for text, said in zip(printed, (why(results, is_brief=True), why(everything))):
+        print_why(Console(file=text, width=100), said)
+    assert printed[0].getvalue() == printed[1].getvalue() != ""
+    assert "critical_path" in everything.made() - results.made()
 
 
 def unreplayed(path):

@@ -90,7 +90,7 @@ def _show(store: Path, last: Path | None, as_json: bool) -> None:
     from xsp_post.reports.terminal_text import say
 
     results = shared.results_of([store], DEFAULTS)
-    said = report.why(results)
+    said = report.why(results, is_brief=not as_json)
     change = _change(last, store) if last is not None else ""
     if as_json:
         shared.print_json("record", {"store": str(store), "since": str(last) if last else None,

@@ -16,7 +16,7 @@ def why(
     from xsp_post.reports import why as report
 
     results.frame("captures", ["capture_id"])  # the store of a batch has none, and says what to use instead
-    said = report.why(results, layer=layer)
+    said = report.why(results, layer=layer, is_brief=not (verbose or as_json))
     if as_json:
         from xsp_post.reports.quantities import quantities
 

@@ -136,8 +136,11 @@ def shaped(table: str, columns: Mapping[Any, Any]) -> pd.DataFrame:
 
 def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
     """The columns of the table's schema, in order and dtype; what is missing is "", −1, NaN or false."""
-    columns: dict[str, pd.Series] = {}
+    columns: dict[str, pd.Series | np.ndarray] = {}
     for c in TABLES[name].columns:
+        if c.dtype != "str" and c.name in frame and frame[c.name].dtype == c.dtype:
+            columns[c.name] = frame[c.name].to_numpy()
+            continue
         dtype = object if c.dtype == "str" else c.dtype
         filled = np.full(len(frame), _UNKNOWN[c.dtype], dtype)
         if c.name in frame:

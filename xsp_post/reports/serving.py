@@ -73,6 +73,8 @@ def slow_steps(results: Results, case: Case | None) -> pd.DataFrame:
 
 def step_lines(results: Results) -> tuple[str, ...]:
     """For first screens: each kind of step with its percentiles, most time first, and which steps were slow."""
+    if not frame_or_empty(results, "iterations", ["kind"])["kind"].isin(KINDS).any():
+        return ()
     steps = frame_or_empty(results, "steps")
     steps = steps[steps["kind"].astype(str).isin(KINDS) & (steps["step_count"] > 1) & (steps["median_batch_size"] > 0)]
     if not len(steps):

@@ -395,13 +395,14 @@ def first_shares(rows: list[dict[str, Any]], parts: int = 2) -> list[dict[str, A
     return [*whole[:1], *inside[:parts], *whole[1:], *tells]
 
 
-def limit_data(results: Results, limit: Limit) -> dict[str, Any]:
-    """A limit with its words, as data."""
+def limit_data(results: Results, limit: Limit, *, with_details: bool = True) -> dict[str, Any]:
+    """A limit with its words, as data. The details take analyses that nothing else may ask for."""
+    details = [latency_note(results, limit), *details_of(results, limit)] if with_details else []
     return {
         "kind": limit.kind,
         "word": word_of(limit),
         "sentence": sentence_of(results, limit),
-        "details": [one for one in (latency_note(results, limit), *details_of(results, limit)) if one],
+        "details": [one for one in details if one],
         "window": window_of(results, limit),
         "reason": limit.reason,
         "scope": limit.scope,

@@ -73,18 +73,19 @@ class Why:
     )
 
 
-def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
+def why(results: Results, *, layer: str = "", is_first: bool = False, is_brief: bool = False) -> Why:
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
-    only what `print_first` says."""
+    only what `print_first` says; ``is_brief``: only what `print_why` says without ``verbose``."""
     from xsp_post.tables.analyses.advice import advise, why_none
 
     limit = main_limit(results)
     advice = tuple(advise(results, limit))
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     where = () if layer else tuple(places(results, limit))
+    data = limit_data(results, limit, with_details=not (is_first or is_brief))
     latency, lead_in = latency_note(results, limit), lead_in_lines(results, limit)
     first = Why(
-        limit, (), advice, limit_data(results, limit), latency=latency, lead_in=" ".join(lead_in),
+        limit, (), advice, data, latency=latency, lead_in=" ".join(lead_in),
         beyond=latency or "".join(lead_in[:1]), no_advice=none, steps=step_lines(results), where=where,
         next_capture=next_capture(results, limit, where, advice), is_next_first=spares_little(limit, advice),
     )  # fmt: skip
@@ -92,12 +93,17 @@ def why(results: Results, *, layer: str = "", is_first: bool = False) -> Why:
     if is_first:
         return first
     has_kernels = limit.reason != ROWS_MISSING  # else the device may have been busy where it seems to wait
-    return replace(
-        first, part=part_text(results), replay_note=replay_note(results), ranks=ranks_line(results),
+    brief = replace(
+        first, part=part_text(results),
         causes=tuple(largest_causes(results, limit, layer=layer)) if limit.scope and has_kernels else (),
-        critical_path=_path_line(results, limit) if has_kernels else "",
         capture_name=own_verdicts(results).get(limit.captures[0], "") if limit.captures else "",
-        coverage_note=coverage_note(results, limit), late_rank=late_rank_line(results), places=places_line(results),
+        coverage_note=coverage_note(results, limit), late_rank=late_rank_line(results),
+    )  # fmt: skip
+    if is_brief:
+        return brief
+    return replace(
+        brief, replay_note=replay_note(results), ranks=ranks_line(results), places=places_line(results),
+        critical_path=_path_line(results, limit) if has_kernels else "",
     )  # fmt: skip
 
 
