@@ -10,7 +10,6 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case
 from xsp_post.reports.pick import deepest_capture, of_capture
-from xsp_post.tables.analyses.steps import EXTRA, TERMS, extra_kernels
 
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500
@@ -38,6 +37,8 @@ def _serving_steps(results: Results) -> pd.DataFrame:
     """Measured steps in order, at most 1,500: order, latency_ns (without what
     overlaps the step before), shown_ns (cut at the upper edge), expected_ns by the
     cost model (NaN where it has no term)."""
+    from xsp_post.tables.analyses.steps import EXTRA, TERMS, extra_kernels
+
     steps = _mine(results, "iterations")
     steps = steps.assign(latency_ns=without_overlap(steps.assign(process_id=steps["process_id"].fillna(-1))))
     steps = steps[~steps["is_warmup"].astype(bool)].sort_values("start_ns", kind="stable", ignore_index=True)

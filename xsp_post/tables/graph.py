@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from importlib import import_module
 from typing import Any
 
@@ -81,8 +82,12 @@ class Graph(Results):
     # -- Results ----------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        made = {name for name in (*self._makers, *self._made) if name in TABLES}
-        return sorted({*(name for name in self._given if name in TABLES), *made, FINDINGS})
+        return list(self._tables)
+
+    @cached_property
+    def _tables(self) -> list[str]:
+        known = {*self._makers, *self._made, *self._given}
+        return sorted({*(name for name in known if name in TABLES), FINDINGS})
 
     @property
     def path(self) -> Any:

@@ -2,8 +2,10 @@
 
 Known by content: annotations of CUDA graph nodes (a pickle of plain values), the Python stack of each node's launch
 (gzipped JSON), and what PyTorch's compiler wrote (`inductor`). A file that is none of these, damaged, or of another
-program is refused by a finding, and nothing of it is used.
+program is refused by a finding, and nothing of it is used. Most captures have none: what reads them is imported then.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -11,7 +13,7 @@ import re
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,12 +23,13 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.ingest import collective_messages
 from xsp_post.ingest.json_text import head, head_bytes, open_bytes, open_text, value_of
-from xsp_post.ingest.side_files import inductor
-from xsp_post.ingest.side_files.modules import place_text
 from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.model.trace import Trace
 from xsp_post.names.families import families
 from xsp_post.names.file_names import stated_rank
+
+if TYPE_CHECKING:
+    from xsp_post.ingest.side_files.inductor import Call
 
 # Files of a pickle's size hold a million graph nodes; more is none.
 _MOST_PICKLED, _MOST_TEXT, _MOST_FILES, _LONGEST_TEXT = 64 << 20, 128 << 20, 1_000, 500
@@ -68,6 +71,8 @@ def with_side_files(trace: Trace, given: tuple[Path, ...], source: Path) -> Trac
 
 
 def _files(path: Path) -> list[Path]:
+    from xsp_post.ingest.side_files import inductor
+
     if not path.is_dir():
         return [path]
     files = sorted(file for file in path.rglob("*") if _SUFFIXES.search(file.name) and file.is_file())
@@ -77,6 +82,8 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_side_file(path: Path) -> bool:
+    from xsp_post.ingest.side_files import inductor
+
     start = head(path, 4096)
     return _is_pickle(path) or inductor.is_log(start) or _JSON.match(start) is not None
 
@@ -106,6 +113,8 @@ def _beside(source: Path) -> list[Path]:
 
 def _joined(trace: Trace, path: Path, rank: int) -> Trace:
     """Raises `_Refused`, `NotPlain`, `CaptureError` with the reason why nothing of the file is used."""
+    from xsp_post.ingest.side_files import inductor
+
     if path.is_dir():
         raise _Refused("holds no file that PyTorch writes beside a trace")
     if _is_pickle(path):
@@ -170,6 +179,8 @@ def said_text(entries: list[dict[str, Any]]) -> str:
 
 
 def _stacks(value: Any) -> dict[int, str]:
+    from xsp_post.ingest.side_files.modules import place_text
+
     is_known = isinstance(value, dict) and all(key.isdigit() and isinstance(one, str) for key, one in value.items())
     if not is_known or not value:
         raise _Refused("holds no stacks by the number of a graph node")
@@ -217,7 +228,7 @@ def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank
     return replace(trace, strings=strings, activities=activities, findings=[*trace.findings, raised])
 
 
-def _with_calls(trace: Trace, path: Path, graphs: list[list[inductor.Call]]) -> Trace:
+def _with_calls(trace: Trace, path: Path, graphs: list[list[Call]]) -> Trace:
     if not any(graphs):
         raise _Refused("holds no kernels of a compiled graph; was INDUCTOR_PROVENANCE=1 set?")
     first = int(trace.compiled_calls["graph"].max()) + 1 if len(trace.compiled_calls) else 0

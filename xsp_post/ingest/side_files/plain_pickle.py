@@ -2,7 +2,6 @@
 
 import io
 import pickle
-import pickletools
 from collections import defaultdict
 from typing import Any
 
@@ -31,6 +30,8 @@ class _Loader(pickle.Unpickler):
 
 def read_plain(data: bytes) -> Any:
     """The value of a pickle. Raises `NotPlain`."""
+    import pickletools  # as long to import as this package, and few captures have a pickle beside them
+
     try:
         for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
             name = operation.name
