@@ -258,10 +258,13 @@ def _layout_of(graph: Graph, amounts: Amounts) -> _Layout:
         add(mine * 4 + 3, 1 + one, RETURN, mine, graph.thread_register[mine], graph.thread_register[mine], 0,
             first_stream + one, at_return + mine)  # fmt: skip
 
-    place, sub, *columns = (np.concatenate(column) for column in zip(*parts))
-    order = np.lexsort((sub, place))
-    registers = first_stream + stream_count + event_count
-    layout = _Layout([np.copy(one) for one in structure], *(column[order] for column in columns), registers)
+    columns = [np.concatenate(column) for column in zip(*parts)]
+    order = np.lexsort((columns[1], columns[0]))
+    kind, index, target, first, first_at, second, second_at = (column[order] for column in columns[2:])
+    layout = _Layout(
+        [np.copy(one) for one in structure], kind, index, target, first, first_at, second, second_at,
+        first_stream + stream_count + event_count,
+    )  # fmt: skip
     graph.layout = graph.layout or layout
     return layout
 
