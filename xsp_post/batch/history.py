@@ -86,7 +86,7 @@ def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job]]:
 
 
 def _renamed(found: Sequence[Outcome]) -> list[Outcome]:
-    """Each capture under what its path differs in from the others': ``run17/model.1.recording/trace`` → ``run17``."""
+    """Each capture under what its path differs in from the others': ``run17/model.1`` → ``run17``."""
     names = [one.row["capture_name"] for one in found]
     for mark in "/." if len(set(names)) > 1 else "":
         parts = [name.split(mark) for name in names]

@@ -24,6 +24,7 @@ from xsp_post.model.capture import is_run_directory
 from xsp_post.names.file_names import RANK
 
 MANY = 64  # ranks of a job
+RECORDING = ".recording"  # ending of the folder that `record` writes a capture to
 _HEAD_BYTES = 1 << 16
 _WORLD_SIZE = re.compile(rb'"world_size": *(\d{1,7})\b')
 _COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline|profile)(?=$|[._-])", re.IGNORECASE)
@@ -205,6 +206,8 @@ def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
     shown = file_name_text(shown)
     folder, name = os.path.split(shown)
     stem = formats.stem_of(name)
+    if (parent := os.path.basename(os.path.dirname(absolute))).endswith(RECORDING):  # the user's name is the folder's
+        folder, stem = os.path.dirname(folder), file_name_text(parent.removesuffix(RECORDING))
     rank, without_rank = _cut(RANK, stem)
     batch_size, workload = _cut(_BATCH, without_rank)
     job_name = os.path.join(folder, without_rank) if without_rank else stem

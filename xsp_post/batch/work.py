@@ -21,7 +21,7 @@ from xsp_post import __version__
 from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, CaptureError, OutputError, XspPostError
 from xsp_post.base.output import atomic_output, write_text
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.batch.jobs import Job
+from xsp_post.batch.jobs import RECORDING, Job
 from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import ROOFS, TREE, Options
 
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 RECORD_VERSION = 7
 STORES, RECORDS = "stores", "records"
-_RECORDING = ".recording"  # of the folder that `record` writes a capture to
 DONE, FAILED = "done", "failed"
 # Failures that come from the capture's content: they stay until the capture changes.
 _LASTING = (EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL)
@@ -116,7 +115,7 @@ def stores_beside(capture: Path) -> list[Path]:
     """Where `ingest` and `record` write the store of a capture, if nothing else is said."""
     folder, ending = capture.parent, ".xsp.sqlite"
     own = capture.with_name(stem_of(capture.name) + ending)
-    return [own, folder.with_suffix(ending)] if folder.suffix == _RECORDING else [own]
+    return [own, folder.with_suffix(ending)] if folder.suffix == RECORDING else [own]
 
 
 def _is_made_of(store: Path, capture: Path) -> bool:

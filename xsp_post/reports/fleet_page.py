@@ -38,6 +38,8 @@ def render(results: Results) -> str:
         ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
     ]
     sections = sections_of("fleet", results, _FRAMES)
+    if _is_job(results):
+        sections.sort(key=lambda one: one.id != "fleet-ranks")
     return render_page(
         "Fleet of captures",
         f"{counted(len(fleet), 'capture', 'captures')} side by side",
@@ -55,7 +57,13 @@ def headlines(results: Results) -> list[tuple[str, str]]:
     said = [("", f"{name}: {rank_sentence(of_job)}") for name, of_job in ranks.groupby("job_name", sort=False)]
     is_done = fleet["status"].eq("done")
     limits = _limits(fleet[is_done & (fleet["store_name"].ne("") | fleet["limit"].ne("unknown"))])
-    return said + limits if 2 * ranks["capture_name"].nunique() > is_done.sum() else limits + said
+    return said + limits if _is_job(results) else limits + said
+
+
+def _is_job(results: Results) -> bool:
+    """Whether most captures are ranks of jobs."""
+    ranks, fleet = frame_or_empty(results, "ranks"), results.frame("fleet")
+    return bool(2 * ranks["capture_name"].nunique() > fleet["status"].eq("done").sum())
 
 
 def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:

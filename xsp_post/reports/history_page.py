@@ -10,7 +10,7 @@ from xsp_post.reports.history import history_lines
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.small_page import render_page
 from xsp_post.reports.text import visible
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LAYER, MODEL
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL
 
 LINE_LIMIT = 8
 
@@ -35,7 +35,8 @@ def _course(level: str) -> Frame:
 
     def rows(results: Results, case: Case | None) -> pd.DataFrame:
         values = results.frame("history_values")
-        values = values[values["level"].astype(str).eq(level)].sort_values("position_index", kind="stable")
+        values = values[values["level"].astype(str).eq(level) & (values["subject"].eq(LATENCY) | (level != MODEL))]
+        values = values.sort_values("position_index", kind="stable")
         spread = values.groupby(["workload_index", "subject"], observed=True)["value_ns"].agg(
             lambda v: v.max() - v.min()
         )

@@ -196,8 +196,8 @@ def _is_machines(values: np.ndarray, levels: np.ndarray, found: list[Change], nu
     causes = longer[(levels == CAUSE) & (before > _LEAST_CAUSE * before[0])]
     of = next((levels == level for level in _PARTS if (levels == level).sum() >= _LEAST_PARTS), None)
     shared = np.median(usual[of]) if of is not None else 0.0
-    if LAYER in shown and np.isin(shown, _PARTS).all():  # a layer's, or that of most of them
-        return bool(2 * (shown == LAYER).sum() > (levels == LAYER).sum() and shared > longer[0] / 2)
+    if LAYER in shown and np.isin(shown, _PARTS).all():  # a layer's, if it takes longer than most do
+        return bool(shared > max(longer[0], *usual[list(change.members)]) / 2)
     of_kernels = set(shown) == {KERNEL}
     if not of_kernels and max(shared, causes.min() if len(causes) > 1 else 0.0) > longer[0] / 2:
         return True
