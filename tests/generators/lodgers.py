@@ -532,7 +532,7 @@ def megatron_iterations(rng: Random) -> Program:
     said = rng.random() < 0.5
     r = Rig(rng, host=rng.choice((1.5, 4.0)))
     steps, micro, depth, again = rng.randint(3, 5), rng.choice((2, 4)), rng.choice((4, 6)), rng.random() < 0.5
-    prefix = "megatron.core.transformer.transformer_layer.TransformerLayer.forward."
+    prefix = "megatron.core.transformer.transformer_layer.TransformerLayer."
     for _ in range(steps):
         with r.new("x"):
             r.do("zero")
@@ -544,9 +544,9 @@ def megatron_iterations(rng: Random) -> Program:
                     for _ in range(depth):
                         starts.append(len(r.tape))
                         with r.new("l"):
-                            with r.say(prefix.replace("forward.", "_forward_attention.self_attention") * said):
+                            with r.say(f"{prefix}_forward_attention.self_attention" * said), r.new("k"):
                                 r.do("te_attn", taped=True)
-                            with r.say(prefix.replace("forward.", "_forward_mlp.mlp") * said):
+                            with r.say(f"{prefix}_forward_mlp.mlp" * said), r.new("k"):
                                 r.do("te_mlp", taped=True)
                     r.do("head", "loss", taped=True)
                 with r.say("backward_step" * said):
@@ -559,7 +559,8 @@ def megatron_iterations(rng: Random) -> Program:
                 r.do("allgather", times=2, stream=20)
             r.read()
         r.t.host(rng.uniform(200, 1_500))
-    return r.program(f"{steps} steps of {micro}, {depth} layers{', again' * again}{', said' * said}", "x", "l")
+    about = f"{steps} steps of {micro}, {depth} layers{', again' * again}{', said' * said}"
+    return r.program(about, "x", "lk" if said else "l")  # Megatron's own ranges are two a layer
 
 
 def zero_offload(rng: Random) -> Program:

@@ -560,8 +560,13 @@ class _Finder:
         lies = (times.process_index, times.start_ns)
         around = layering.covering(*(v[rows] for v in lies), *(v[steps] for v in (*lies, times.end_ns)))
         held, within = self.inside[0][rows], around >= 0
-        is_most = held[within].sum() >= self.constants.holds_ratio * held.sum()
-        return bool(is_most) and len(np.unique(around[within])) > 1
+        if len(np.unique(around[within])) < 2:
+            return False
+        # the first or the last step may be cut off, and lack its mark: that is work of one step at most
+        start, end = (f(v[steps]) for f, v in ((np.min, times.start_ns), (np.max, times.end_ns)))
+        beyond = held[(times.start_ns[rows] < start) | (times.start_ns[rows] > end)].sum()
+        beyond *= beyond <= np.bincount(around[within], weights=held[within]).max()
+        return bool(held[within].sum() >= self.constants.holds_ratio * (held.sum() - beyond))
 
     def _steps_of(
         self, rows: np.ndarray, trains: np.ndarray, marked: np.ndarray
