@@ -43,6 +43,8 @@ AUTHORS = {
     "pilgrims": ((1031, 1057, 1063, 1067, 91018), 30),
     # codebooks, cameras, a ring, scenes, nothing that repeats
     "settlers": ((5, 6, 7, 14, 28), 15),
+    # evaluations of a graph network, forces, noise, batches of other lengths, parts on streams
+    "lodgers": ((17, 26, 31, 32, 41, 62), 30),
 }  # fmt: skip
 
 

@@ -33,6 +33,17 @@ EXECUTIONS = {
     ("settlers", 144): "what stands around recorded layers in every gap is of them: a lookup, a head",
     ("settlers", 163): "what stands behind recorded layers in every gap is of the turn before",
     ("settlers", 15): "of a few stretches every second one is alike by chance: they take no turns",
+    ("settlers", 8): "the update of one matrix is no step: what is learned has gradients",
+    ("settlers", 2045): "turns of recorded layers alone do not say where a pass begins",
+    ("lodgers", 50): "an evaluation between steps begins, again and again, as steps do",
+    ("lodgers", 110): "steps of an epoch, between two marks of the host, are not one execution",
+    ("lodgers", 26): "a loop with next to nothing beside loops of its own is these: pairs are pruned now and then",
+    ("lodgers", 35): "executions of two kinds that end alike begin where the host pauses",
+    ("lodgers", 104): "a few layers in each of many turns in a row are a group of them, no pass",
+    ("lodgers", 70): "an encoder that is called less often than the decoder is a call of the model, too",
+    ("lodgers", 62): "turns of few launches are executions where the host copies between all of them only",
+    ("lodgers", 45): "the first step was cut off, and its mark is lacking: the others bound the steps",
+    ("lodgers", 108): "an update before all of a model's work ends no step",
     ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
 }
 
@@ -47,6 +58,7 @@ def test_executions_of_programs_that_show_a_principle(author, seed, tmp_path):
 LAYERS = {
     ("settlers", 10): "a turn of two blocks, each with its MLP, groups them",
     ("settlers", 187): "attention that goes round a ring in a layer is one: no product stands between its pieces",
+    ("lodgers", 41): "turns that take turns exactly are halves: an attention and an MLP of as many launches",
     ("settlers", 183): "a layer that stands alone in a group of layers is one as those in a row are",
 }
 

@@ -174,16 +174,19 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             chosen = training if is_part else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
-            least = 0.0 if periods is None else (1 - constants.near_ratio) * periods.coverage_ratio
+            spare = constants.near_ratio if chosen.turn is None else 0.0
+            least = 0.0 if periods is None else (1 - spare) * periods.coverage_ratio
             if periods is not None and least > chosen.coverage_ratio:
                 # what stands as often in each turn of the launches and holds less is a stage of what repeats: of a
                 # range around it that holds as much as the turns, else of these
-                begins, count = finder.times.start_ns[chosen.spans], len(chosen.spans)
+                begins = finder.begins(chosen)
+                count = len(begins)
                 whole = [c for c in found if len(c.spans) == count and c.coverage_ratio >= least]
                 turn, turns = np.searchsorted(periods.starts_ns, begins, side="right"), len(periods.starts_ns)
                 held = np.bincount(turn, minlength=turns + 1)[1:]
                 is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
-                is_stage |= len(held) >= constants.fewest_turns and bool((held == held[0]).all())
+                inner = held if chosen.turn is None else held[1:-1]  # the recording may begin and end inside a turn
+                is_stage |= len(inner) >= constants.fewest_turns and bool((inner == inner[0]).all())
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
@@ -273,10 +276,20 @@ class _Finder:
         return owner
 
     def may_be_stages(self, candidate: Candidate) -> bool:
-        """Whether ranges that no text calls a step recur, and leave a part of the work beside them."""
-        recurs = candidate.turn is None and len(candidate.spans) >= self.constants.fewest_turns
-        recurs &= candidate.rule != SEQUENCE and not self.ranges.has_role("iteration")[candidate.spans].any()
-        return recurs and candidate.coverage_ratio < self.constants.holds_ratio * self.share
+        """Whether ranges that no text calls a step recur, and leave a part of the work beside them; or whether turns
+        are of recorded layers alone, which do not say where a pass begins."""
+        spans, count = candidate.spans, len(self.begins(candidate))
+        if candidate.rule == SEQUENCE or count < self.constants.fewest_turns:
+            return False
+        if candidate.turn is not None:
+            return candidate.rule == CYCLES and bool(self.ranges.has_role("module")[spans].all())
+        is_part = candidate.coverage_ratio < self.constants.holds_ratio * self.share
+        return is_part and not self.ranges.has_role("iteration")[spans].any()
+
+    def begins(self, candidate: Candidate) -> np.ndarray:
+        """When each of the executions begins, ns."""
+        start, turn = self.times.start_ns[candidate.spans], candidate.turn
+        return start if turn is None else pd.Series(start).groupby(turn).min().to_numpy()
 
     # -- weighing --------------------------------------------------------------------------------------------------
 
