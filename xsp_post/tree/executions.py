@@ -185,8 +185,8 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 turn, turns = np.searchsorted(periods.starts_ns, begins, side="right"), len(periods.starts_ns)
                 held = np.bincount(turn, minlength=turns + 1)[1:]
                 is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
-                inner = held if chosen.turn is None else held[1:-1]  # the recording may begin and end inside a turn
-                is_stage |= len(inner) >= constants.fewest_turns and bool((inner == inner[0]).all())
+                middle = held if chosen.turn is None else held[1:-1]  # the recording may begin and end inside a turn
+                is_stage |= len(middle) >= constants.fewest_turns and bool((middle == middle[0]).all())
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 

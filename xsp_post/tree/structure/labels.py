@@ -120,8 +120,10 @@ def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
 
 
 def has_products(traits: Traits, rows: np.ndarray) -> bool:
-    """Whether a layer may lie in these launches: an attention alone is a piece of one (a turn of a ring)."""
-    return bool(np.isin(traits.family[rows], [_CODE["gemm"], _CODE["convolution"]]).any())
+    """Whether a layer may lie in these launches: an attention alone is a piece of one (a turn of a ring, a chunk)."""
+    family = traits.family[rows]
+    own = 0 if np.isin(family, _CORES).any() else 2 * (family == _CODE["softmax"]).any()  # of an attention in pieces
+    return int(np.isin(family, [_CODE["gemm"], _CODE["convolution"]]).sum()) > own
 
 
 def family_label(family: np.ndarray, duration: np.ndarray) -> str:
