@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 
 import pytest
 from builders import ExportBuilder
@@ -200,6 +201,13 @@ def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
             program.work(name).host(10)
     found = said(program, tmp_path)[0].get("fuse-elementwise")
     assert (found.bound_ns if found else None) == bound_ns
+
+
+@pytest.mark.parametrize(("is_gpu", "work"), [(True, "kernels"), (False, "operators")])
+def test_a_cpu_fuses_operators(is_gpu, work, tmp_path):
+    results = analyze([Program().work().write(tmp_path / "report.sqlite")])
+    words = Situation(results, replace(find_limit(results), is_gpu=is_gpu)).words
+    assert REMEDIES["fuse-elementwise"].what.format(**words).startswith(f"Fuse chains of elementwise {work}: ")
 
 
 def test_what_fusing_spares_are_casts_launches_and_gaps_too(tmp_path):

@@ -67,7 +67,7 @@ class Situation:
         self.results, self.limit = results, limit
         shown = of_captures(results, "platforms", limit.captures, ["platform"])
         self.platforms = frozenset(shown["platform"].astype(str))
-        self.words = words_for(self.platforms)
+        self.words = {**words_for(self.platforms), "work": "kernels" if limit.is_gpu else "operators"}
         self.is_torch = {PYTORCH, PYTHON} <= self.platforms
         collectors = of_captures(results, "captures", limit.captures, ["collector"])["collector"]
         self.is_nsys = bool(collectors.eq("nsys").all())
