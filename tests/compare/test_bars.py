@@ -154,6 +154,9 @@ def test_totals_are_judged_by_their_values():
     assert outcome(found, "idle>=0%") == "bar-not-met" and outcome(found, "idle>0%") == "met"
     assert outcome(found, "memory_peak>511MiB") == "bar-not-met" and outcome(found, "memory_peak>513MiB") == "met"
     assert outcome(found, "kernel_count>1") == "bar-not-met" and outcome(found, "kernel_count>2") == "met"
+    for text, said in (("kernel_count>1", "4 → 6"), ("kernel_time>19%", "100 ns → 120 ns"), ("memory_peak>1%", "GiB")):
+        with pytest.raises(BarNotMetError, match=said):
+            check_bars(found, [parse_bar(text)])
     assert outcome(found, "kernel_time(gemm)>99%") == "bar-not-met"
     assert outcome(found, "kernel_time(GEMM_2)>0%") == "met"
     with pytest.raises(UsageError):  # one side alone

@@ -186,6 +186,11 @@ def test_no_gain_is_more_than_was_taken_away(tmp_path, taken_ns, is_said):
     assert trial.taken_ns[(KERNELS,)] >= recorded_gain * trial.identity.elapsed_ns[0] and not trial.beyond_share
     trial.taken_ns[(KERNELS,)] = taken_ns
     assert (trial.gain((KERNELS,), 0).gain_ratio < recorded_gain) == is_said == bool(trial.beyond_share)
+    elapsed_ns = trial.identity.elapsed_ns[0]
+    for share, beyond in ((0.9, False), (0.6, True)):  # within the error of a replay nothing is said
+        trial.beyond_share.clear()
+        trial.taken_ns[(KERNELS,)] = share * recorded_gain * elapsed_ns
+        assert trial.gain((KERNELS,), 0).gain_ratio <= recorded_gain and bool(trial.beyond_share) == beyond
 
 
 def test_half_of_the_copies_is_what_the_change_of_that_name_halves(tmp_path):
