@@ -22,6 +22,7 @@ from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import INFERRED_COLUMNS, NodeKind
 from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft
+from xsp_post.tree.executions import CYCLES
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.operator_blocks import inside_of
 
@@ -260,6 +261,8 @@ def with_turns(draft: Draft) -> Draft:
     grouped = nodes.iloc[members].groupby(turn[members - 1])
     first = pd.Series(members).groupby(turn[members - 1]).first().to_numpy()
     start, end = grouped["start_ns"].min().to_numpy(), grouped["end_ns"].max().to_numpy()
+    if draft.levels.chosen.rule == CYCLES:
+        start, end = _with_ends(draft, nodes["process_index"].to_numpy()[first], start, end)
     home, name = parent[first], np.array(draft.levels.chosen.called, object)[grouped["parent_id"].first().index]
     found = pd.DataFrame({
         "parent": -1, "process_index": nodes["process_index"].to_numpy()[first], "thread_index": thread[first],
@@ -288,6 +291,44 @@ def _is_loose(draft: Draft) -> np.ndarray:
     kind, node, parent = draft.column("kind"), draft.node, draft.column("parent_id")
     home = np.where(kind[node] == int(NodeKind.GRAPH), parent[node], node)
     return (kind[home] == int(NodeKind.UNATTRIBUTED)) & (draft.activities["launch_id"].to_numpy() >= 0)
+
+
+def _with_ends(draft: Draft, process: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Start and end of each turn (ns) with what stands outside ranges in nearly every gap alike: the end of such a gap
+    that also stands before the first turn begins the next one (a lookup), the rest ends the one before (a head)."""
+    order, constants = np.argsort(start, kind="stable"), draft.constants
+    begins, ends = start[order], end[order]
+    if len(start) < max(2, constants.fewest_turns) or (process != process[0]).any() or (begins[1:] < ends[:-1]).any():
+        return start, end
+    activities, launches = draft.activities, draft.trace.launches
+    kind, name = (activities[column].to_numpy() for column in ("kind", "name_id"))
+    is_work = np.isin(kind, (ActivityKind.KERNEL, ActivityKind.GRAPH)) & (activities["launch_id"].to_numpy() >= 0)
+    rows = np.flatnonzero(is_work & (activities["process_index"].to_numpy() == process[0]))
+    call = activities["launch_id"].to_numpy()[rows]
+    at = launches["start_ns"].to_numpy()[call]
+    sequence = np.lexsort((activities["start_ns"].to_numpy()[rows], at))
+    rows, call, at = rows[sequence], call[sequence], at[sequence]
+    first, last = np.searchsorted(at, begins), np.searchsorted(at, ends, side="right")
+    gap, symbol = first[1:] - last[:-1], name[rows]
+    usual = int(np.median(gap))
+    is_usual = gap == usual
+    is_small = 0 < usual <= constants.most_ratio * np.median(last - first)
+    if not is_small or is_usual.mean() < constants.alike_ratio or not _is_loose(draft)[rows[last[0] : first[1]]].all():
+        return start, end
+    gaps = symbol[last[:-1][is_usual, None] + np.arange(usual)]
+    if (gaps == gaps[0]).all(axis=1).mean() < constants.alike_ratio:
+        return start, end
+    known, head = gaps[len(gaps) // 2][::-1], symbol[max(first[0] - usual, 0) : first[0]][::-1]
+    lead = int(np.argmin(np.append(head == known[: len(head)], False)))
+    if first[0] and not lead:
+        return start, end  # what begins a turn is not known
+    stop = np.append(first[1:] - lead, min(last[-1] + usual - lead, len(at)))
+    stop[:-1][~is_usual] = last[:-1][~is_usual]
+    begin = np.append(first[0] - lead, np.where(is_usual, stop[:-1], first[1:]))
+    start, end = start.copy(), end.copy()
+    start[order] = np.minimum(begins, at[np.minimum(begin, len(at) - 1)])
+    end[order] = np.maximum(ends, launches["end_ns"].to_numpy()[call[np.maximum(stop - 1, 0)]])
+    return start, end
 
 
 def _with_loose_work(draft: Draft) -> Draft:
