@@ -193,7 +193,8 @@ def _is_machines(values: np.ndarray, levels: np.ndarray, found: list[Change], nu
     sign = np.sign(after[0] - before[0])
     more, longer = (after - before) * sign, np.log(after / before) * sign
     usual = (np.log(sides[1]).mean(axis=0) - np.log(sides[0]).mean(axis=0)) * sign
-    causes = longer[(levels == CAUSE) & (before > _LEAST_CAUSE * before[0])]
+    has_place = more[np.array(change.members)[shown == LAYER]].sum() > more[0] / 2  # host code is noisy: not its causes
+    causes = longer[(levels == CAUSE) & (before > _LEAST_CAUSE * before[0]) & ~has_place]
     of = next((levels == level for level in _PARTS if (levels == level).sum() >= _LEAST_PARTS), None)
     shared = np.median(usual[of]) if of is not None else 0.0
     if LAYER in shown and np.isin(shown, _PARTS).all():  # a layer's, if it takes longer than most do
