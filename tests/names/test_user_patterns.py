@@ -58,7 +58,10 @@ def test_each_option_with_a_pattern_ends(option, words, tmp_path, monkeypatch):
     builder = ExportBuilder().range(name, 0, 10_000)
     for k in range(4):
         builder.range(name, 1000 * k, 1000 * k + 900)
-        builder.kernel(name, launch=(1000 * k, 1000 * k + 10), run=(1000 * k + 20, 1000 * k + 90))
+        for layer in range(2):
+            at = 1000 * k + 400 * layer + 10
+            builder.range(f"{name}{layer}", at, at + 380)
+            builder.kernel(name, launch=(at, at + 10), run=(at + 20, at + 90))
     path = builder.write(tmp_path / "a.sqlite")
     pattern = r"(?=a)(a+)+$"  # RE2 looks ahead nowhere
     done = called(*words, path, option, pattern)

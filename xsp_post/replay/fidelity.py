@@ -7,14 +7,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results, of_captures
-from xsp_post.replay.executions import (
-    Executions,
-    elapsed,
-    find_executions,
-    measure,
-    recorded_clock,
-    simulated_clock,
-)
+from xsp_post.replay.executions import Executions, elapsed, find_executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
 from xsp_post.replay.learning import learn
 from xsp_post.replay.recording import Operations, read_recording
