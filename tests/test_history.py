@@ -125,6 +125,8 @@ def test_bars_end_with_their_exit_code(folder, printed):
 def test_a_baseline_stands_in_for_a_store(folder, printed, tmp_path):
     stores = {one.name.split(".")[0]: one for one in (folder.with_name("captures.history") / "stores").glob("*")}
     env = {"XSP_POST_BASELINES": str(tmp_path / "kept")}
+    nothing = called("baseline", "list", env=env)
+    assert nothing.returncode == 0 and not nothing.stdout and "No baseline is kept in" in nothing.stderr
     assert called("baseline", "save", "release", stores["run-b2"], env=env).returncode == 0
     assert called("baseline", "list", env=env).stdout == "release\n"
     compared = called("compare", "baseline:release", stores["run-c4"], env=env, columns=200)

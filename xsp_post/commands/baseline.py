@@ -26,6 +26,8 @@ def baseline(
         else:
             for one in names:
                 typer.echo(one)
+            if not names:
+                shared.say(f"No baseline is kept in {path_text(shared.baseline_folder())}.")
         return
     if action != SAVE or source is None or not _NAME.fullmatch(name):
         raise UsageError("Write `baseline save NAME STORE` or `baseline list`.", code="baseline-name")
