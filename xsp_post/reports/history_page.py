@@ -1,5 +1,6 @@
 """The tables of a history → one self-contained page: its sentences, a chart per measure, changes and values."""
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.model.results import Results
@@ -25,13 +26,19 @@ def render(results: Results) -> str:
     ]
     statements = [("kernel", line) for line in history_lines(values, changes)]
     sections = sections_of("history", results, _FRAMES)
+    changed = changes["level"][changes["is_shown"].astype(bool)].astype(str).to_numpy()
     return render_page(
-        "History", counted(captures, "capture", "captures"), "xsp-post history", facts, statements, sections
-    )
+        "History", counted(captures, "capture", "captures"), "xsp-post history", facts, statements, sections,
+        first_chart=next((chart for level, chart in _CHARTS.items() if level in changed), ""),
+    )  # fmt: skip
+
+
+_CHARTS = {MODEL: "history-model", LAYER: "history-layers", KERNEL: "history-kernels", CAUSE: "history-causes"}
 
 
 def _course(level: str) -> Frame:
-    """The values of a level by capture: of the model each workload, else the subjects that changed most."""
+    """The values of a level by capture: of the model each workload, else what is said to have changed, and then those
+    subjects whose values differ most."""
 
     def rows(results: Results, case: Case | None) -> pd.DataFrame:
         values = results.frame("history_values")
@@ -40,7 +47,10 @@ def _course(level: str) -> Frame:
         spread = values.groupby(["workload_index", "subject"], observed=True)["value_ns"].agg(
             lambda v: v.max() - v.min()
         )
-        most = spread.sort_values(ascending=False, kind="stable").index[:LINE_LIMIT]
+        changes = results.frame("history")
+        said = changes[changes["is_shown"].astype(bool) & changes["level"].astype(str).eq(level)]
+        is_said = spread.index.isin(pd.MultiIndex.from_frame(said[["workload_index", "subject"]]))
+        most = spread.index[np.lexsort([-spread.to_numpy(), ~is_said])][:LINE_LIMIT]
         shown = values[pd.MultiIndex.from_frame(values[["workload_index", "subject"]]).isin(most)]
         who = shown["gpu_name"].astype(str) + " · " + shown["phase"].astype(str)
         named = [visible(f"{number + 1} {one}", 60) for number, one in zip(shown["workload_index"], who)]
@@ -49,4 +59,4 @@ def _course(level: str) -> Frame:
     return rows
 
 
-_FRAMES: dict[str, Frame] = {f"history_{level}": _course(level) for level in (MODEL, LAYER, KERNEL, CAUSE)}
+_FRAMES: dict[str, Frame] = {f"history_{level}": _course(level) for level in _CHARTS}

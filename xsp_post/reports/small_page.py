@@ -19,10 +19,12 @@ def render_page(
     facts: Sequence[Fact],
     statements: Sequence[tuple[str, str]],
     sections: Sequence[Section],
+    first_chart: str = "",
 ) -> str:
-    """The page as text; the first chart stands on its first screen. ``statements``: (kind, sentence), the first being
-    the verdict; all texts may be hostile."""
-    first = next((block for section in sections for block in section.blocks if isinstance(block, Chart)), None)
+    """The page as text; the chart of the id ``first_chart``, else the first one, stands on its first screen.
+    ``statements``: (kind, sentence), the first being the verdict; all texts may be hostile."""
+    charts = [block for section in sections for block in section.blocks if isinstance(block, Chart)]
+    first = next((one for one in charts if one.id == first_chart), charts[0] if charts else None)
     shown = Section("summary", "Summary", "", (first,) if first is not None else ())
     top = shell.macro("small_screen")(facts, statements, shown.blocks)
     left = [replace(one, blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
