@@ -28,7 +28,7 @@ _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
 _MOST_ALIKE = 0.95
-_OF_NORMAL = 0.6745  # median distance of normal noise, in standard deviations
+OF_NORMAL = 0.6745  # median distance of normal noise, in standard deviations
 _DEEPEST = 24
 _TOGETHER = 7  # captures in a row that stay neighbours where noise wanders
 _ROWS = 50  # shuffles at a time: what lies in memory
@@ -180,7 +180,7 @@ def _normal_scores(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, F
     """Values of the same order that are spread as normal noise is (van der Waerden 1952), and their standard deviation:
     a measure with rare outliers, two of which may meet, is as likely as any other to show a step by chance."""
     usual = np.median(values, axis=0)
-    spread = np.hypot(np.median(np.abs(values - usual), axis=0) / _OF_NORMAL, floor)
+    spread = np.hypot(np.median(np.abs(values - usual), axis=0) / OF_NORMAL, floor)
     share = (pd.DataFrame(values).rank().to_numpy() - 0.5) / len(values)  # equal values share a rank
     return usual + spread * np.vectorize(NormalDist().inv_cdf)(share), spread
 

@@ -45,6 +45,7 @@ LATENCY_LIMIT_NS = 100_000
 SLOW_LAUNCH_NS = 100_000
 # Host code between two launches that lasts at least this is no cost of launching: it loads data, allocates, reports.
 LONG_HOST_NS = 100_000
+LUMP_NS = 1_000_000  # host code that is no overhead of a call, and no treatment of a value
 
 # Calls into the operating system, by what the thread waits for: a time, another thread, a file or a socket.
 _SYSTEM = (

@@ -29,7 +29,7 @@ from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, OTHER, PRODUCTS
 from xsp_post.names.number_types import runs_on_tensor_cores
-from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS
+from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS, LUMP_NS
 from xsp_post.replay.changes import (
     apply_change,
     loading,
@@ -46,7 +46,6 @@ from xsp_post.replay.recording import CLOCK_TOLERANCE_NS, SHORT_COPY_NS
 from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
-_LUMP_NS = 1_000_000  # host code that is no treatment of a value
 _MADE_OF = 3  # kernels that make a value: a comparison, an index, a reduction
 LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone
 
@@ -426,7 +425,7 @@ def _without_makers(graph: Graph, amounts: Amounts, _: float) -> None:
     does with them before its next call, up to 1 ms."""
     operations, is_gone = graph.recording.operations, np.zeros(len(graph.recording.operations), bool)
     calls = graph.source_call[_reads(graph)]
-    _without_calls(graph, amounts, _waiting_calls(graph), _LUMP_NS)
+    _without_calls(graph, amounts, _waiting_calls(graph), LUMP_NS)
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     for _step in range(_MADE_OF):

@@ -14,6 +14,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families
 from xsp_post.names.patterns import found_in, found_in_column
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
+from xsp_post.replay.calls import LUMP_NS
 from xsp_post.replay.changes import blocking_launches
 from xsp_post.replay.edges import WAITS
 from xsp_post.replay.fidelity import Identity, identity_of
@@ -24,7 +25,6 @@ from xsp_post.tables.analyses.remedies import words_for
 # Nobody moves the code of these ranges.
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 _LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
-_LUMP_NS = 1_000_000  # and one that is no overhead of a call
 _FEW_EXECUTIONS = 3
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, str] = {}
@@ -145,7 +145,7 @@ class Situation:
         nobody recorded: there is no place whose code could move. Nor where a piece came once and is little: what such
         a range does it does each time, and a scheduler stops anything."""
         owned = self._owners[self._owners.any(axis=1)].index
-        is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < _LUMP_NS, ~self.is_lump(rows))
+        is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < LUMP_NS, ~self.is_lump(rows))
         is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
         is_short |= is_once & (rows["idle_ns"] < _LONG_PIECE_RATIO * self.limit.window_ns)
         return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
@@ -166,9 +166,9 @@ class Situation:
         """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
         each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
         times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
-        is_long = rows["longest_ns"] >= max(_LONG_PIECE_RATIO * each, _LUMP_NS)
+        is_long = rows["longest_ns"] >= max(_LONG_PIECE_RATIO * each, LUMP_NS)
         is_one = is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
-        is_lump = is_one | (rows["idle_ns"] >= _LUMP_NS * rows["piece_count"])
+        is_lump = is_one | (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
         return rows["cause"].isin(["host_code", "sleep"]) & is_lump
 
     @cached_property

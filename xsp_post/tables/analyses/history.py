@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import DRIFT, STEP, Change, changes, drift_sizes, sizes
+from xsp_post.arrays.changes import DRIFT, OF_NORMAL, STEP, Change, changes, drift_sizes, sizes
 from xsp_post.model.results import Results, of_captures, typed
 from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times
@@ -29,7 +29,7 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CAUSE = 0.05  # of the model's latency, of a cause that says whether all take longer
-_UNLIKE, _ROUNDS, _OF_NORMAL = 0.5, 10, 0.6745  # spread of powers with which measures follow it
+_UNLIKE, _ROUNDS = 0.5, 10  # spread of powers with which measures follow it
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
 
@@ -174,7 +174,7 @@ def _following(logs: np.ndarray, slowness: np.ndarray) -> np.ndarray:
     power = np.ones(logs.shape[1])
     for _ in range(_ROUNDS if len(steps) else 0):
         rest = np.abs(moves - power * steps)
-        usual = np.median(rest, axis=0) / _OF_NORMAL + _LEAST_SPREAD
+        usual = np.median(rest, axis=0) / OF_NORMAL + _LEAST_SPREAD
         weight = np.minimum(1.0, usual / np.maximum(rest, 1e-12))
         known = (usual / _UNLIKE) ** 2
         power = ((weight * steps * moves).sum(axis=0) + known) / ((weight * steps**2).sum(axis=0) + known)
