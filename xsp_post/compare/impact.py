@@ -18,6 +18,7 @@ from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
 from xsp_post.tables.analyses.cases import deepest
 from xsp_post.tables.analyses.limits import BETWEEN, COPY, group_times
+from xsp_post.tree.structure.constants import DEFAULTS
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"
 _EDGES = "edges"
@@ -31,8 +32,6 @@ _MOST_APART = 1.5
 _ALIKE_SHARE = 0.9
 # runs so many times as often, but for this share of it.
 _FACTOR_SHARE = 0.05
-# Outermost ranges that are units of a program come as often, or more.
-_FEWEST_OUTER = 3
 
 
 @dataclass(frozen=True)
@@ -127,7 +126,7 @@ def _outermost(results: Results, ids: list[int]) -> pd.Series:
 
 def _marked_alike(outer: list[pd.Series]) -> bool:
     """Whether both sides have as many outermost ranges of the same names: they do the same work, whatever they run."""
-    return outer[0].equals(outer[1]) and bool(outer[0].min() >= _FEWEST_OUTER)
+    return outer[0].equals(outer[1]) and bool(outer[0].min() >= DEFAULTS.fewest_turns)
 
 
 def _windows(results: Results, ids: list[int], scopes: tuple[str, ...]) -> tuple[pd.DataFrame, pd.DataFrame]:
