@@ -20,6 +20,7 @@ from generators.overhauled_programs import OVERHAULED
 from generators.refitted_programs import REFITTED
 from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
+from generators.revised_programs import REVISED
 from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 
@@ -289,7 +290,7 @@ def planted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def edited_pairs(seeds: Iterable[int], folder: Path, rows: Sequence[Edited] = EDITS) -> Iterator[Pair]:
     """Programs of a fourth author before and after an edit that people make, each edit in turn."""
     lists = {"edited": EDITS, "reworked": REWORKED, "retuned": RETUNED, "relieved": RELIEVED, "overhauled": OVERHAULED,
-             "amended": AMENDED, "refitted": REFITTED}  # fmt: skip
+             "amended": AMENDED, "refitted": REFITTED, "revised": REVISED}  # fmt: skip
     kind = next(name for name, one in lists.items() if one is rows)
     for seed in seeds:
         row, base, is_kineto = draw(seed, False, rows)
@@ -335,6 +336,11 @@ def amended_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def refitted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """Edits of a seventh author: the modules, kernels, servers and switches of 2025; regressions and none at all."""
     return edited_pairs(seeds, folder, REFITTED)
+
+
+def revised_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Edits of an eighth author: servers, experts, JAX, simulators, CUDA C++, ranks and CPUs alone."""
+    return edited_pairs(seeds, folder, REVISED)
 
 
 # -- the record --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from backtest import (
     refitted_pairs,
     relieved_pairs,
     retuned_pairs,
+    revised_pairs,
     reworked_pairs,
     simulated_pairs,
 )
@@ -31,6 +32,7 @@ from generators.overhauled_programs import OVERHAULED
 from generators.refitted_programs import REFITTED
 from generators.relieved_programs import RELIEVED
 from generators.retuned_programs import RETUNED
+from generators.revised_programs import REVISED
 from generators.reworked_programs import REWORKED
 from generators.visitors_planted import Change, period_ns, run
 
@@ -65,6 +67,7 @@ LISTS = {
     "amended": (AMENDED, amended_pairs, {}),
     # `embed 3` may be a layer of an embedding: each is a case of its own
     "refitted": (REFITTED, refitted_pairs, {"towers": {"is_word_right"}}),
+    "revised": (REVISED, revised_pairs, {}),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
 

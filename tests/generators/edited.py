@@ -266,7 +266,7 @@ class World:
         """From the first action to the end of all, and from the first work of the device."""
         ends = [row["end"] for row in self.rows()] + [one.now for one in self.threads]
         begin = min(row["start"] for row in self.calls + self.ranges)
-        return max(ends) - begin, max(ends) - min(row["start"] for row in self.rows())
+        return max(ends) - begin, max(ends) - min((row["start"] for row in self.rows()), default=begin)
 
     def write(self, path: Path, is_kineto: bool) -> Path:
         return self._kineto(path) if is_kineto else self._nsys(path)
@@ -275,7 +275,9 @@ class World:
         made = ExportBuilder("3.24.0")
         for rank in range(self.ranks):
             pid = 52_000 + 100 * rank
-            made.process(pid, self.program).gpu(rank)
+            made.process(pid, self.program)
+            if self.calls:
+                made.gpu(rank)
             mine = [one for one in self.threads if one.rank == rank]
             for one in mine:
                 made.thread(pid + one.tid, one.name)
@@ -314,7 +316,8 @@ class World:
         events: list[Row] = [
             {"ph": "M", "name": "process_name", "ts": 0, "pid": pid, "tid": 0, "args": {"name": self.program}}
         ]
-        last = max(row["end"] for row in [*self.calls, *self.rows()])
+        last = max(one.now for one in self.threads)
+        last = max([last, *(row["end"] for row in self.rows())])
 
         def add(kind: str, name: str, where: tuple[int, int], row: Row, **args: Any) -> None:
             start, end = row["start"], row.get("end", last)
@@ -350,7 +353,8 @@ class World:
             add(f"gpu_{row['kind']}", name, (0, row["stream"]), row, bytes=row["bytes"], **args)
         device = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 85_000_000_000, "computeMajor": 8,
                   "computeMinor": 0, "numSms": 108}  # fmt: skip
-        document = {"schemaVersion": 1, "deviceProperties": [device], "displayTimeUnit": "ms", "traceEvents": events}
+        devices = [device] if self.calls else []  # none where nothing of it is called
+        document = {"schemaVersion": 1, "deviceProperties": devices, "displayTimeUnit": "ms", "traceEvents": events}
         path = path.with_suffix(".pt.trace.json.gz")
         with gzip.open(path, "wt", compresslevel=1) as stream:
             json.dump(document, stream)
