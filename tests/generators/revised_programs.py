@@ -20,7 +20,7 @@ SMALL = "nvjet_sm100_tst_64x8_64x16_4x1_v_bz_splitK_TNT"
 DEEP = "void deep_gemm::sm90_fp8_gemm_1d2d_impl<0u, 7168u, 4096u, 1u, 64u, 128u, 128u, 128u, 5u>(float*, int*, int)"
 GROUPED = "fused_moe_kernel"
 DECODE = "void flashinfer::BatchDecodeWithPagedKVCacheKernel<(flashinfer::PosEncodingMode)0, 2u, 1u, 8u>(Params)"
-PREFILL = "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(MaskMode)1, 128u, 4u> >(Params)"
+PREFILL = "void flashinfer::BatchPrefillWithPagedKVCacheKernel<flashinfer::KernelTraits<(MaskMode)1, 128u> >(Params)"
 FMHA = "fmhaSm100fKernel_QkvBfloat16OBfloat16H128PagedKvCausalP16VarSeqQ128Kv128StaticContext"
 RMS = "void flashinfer::norm::FusedAddRMSNormKernel<8u, __nv_bfloat16>(__nv_bfloat16*, __nv_bfloat16*, unsigned int)"
 ACT = "void flashinfer::activation::act_and_mul_kernel<__nv_bfloat16, &(silu(float const&))>(__nv_bfloat16*, int)"
@@ -232,7 +232,7 @@ def sampler(w: World, edited: bool, rng: Random) -> None:
         else:
             for _pass in range(5):
                 op(t, "aten::sort", (SORT, us))
-            op(t, "aten::cumsum", ("void at::native::tensor_kernel_scan_innermost_dim<float, std::plus<float> >(x)", us))
+            op(t, "aten::cumsum", ("void at::native::tensor_kernel_scan_innermost_dim<float, plus<float> >(x)", us))
             op(t, "aten::scatter", (GATHER, us))
         tail(t)
 
@@ -557,7 +557,7 @@ def tables(w: World, edited: bool, rng: Random) -> None:
         if edited:
             op(t, "fbgemm::split_embedding_codegen_lookup", ("split_embedding_codegen_forward_unweighted_kernel", 130))
         for _table in range(0 if edited else count):
-            op(t, "aten::embedding_bag", ("void at::native::EmbeddingBag_updateOutputKernel_sum_mean<float, long>(x)", 5),
+            op(t, "aten::embedding_bag", ("void at::native::EmbeddingBag_updateOutputKernel_sum<float, long>(x)", 5),
                us=14)  # fmt: skip
         op(t, "aten::cat", ("void at::native::CatArrayBatchedCopy<float, unsigned int, 2, 128, 1>(x)", 20))
         for _ in range(5):
@@ -730,7 +730,7 @@ def xla_tf(w: World, edited: bool, rng: Random) -> None:
             for name in ("BiasAdd", "Sub", "Mul", "Add", "Gelu", "Mul_1"):
                 with r(t, f"dense_{n}/{name}"):
                     t.cpu(7)
-                    t.kernel(f"void Eigen::internal::EigenMetaKernel<TensorEvaluator<scalar_{name.lower()}_op> >(x)", us)
+                    t.kernel(f"void Eigen::internal::EigenMetaKernel<Evaluator<scalar_{name.lower()}_op> >(x)", us)
         t.wait("all", "cuStreamSynchronize")
 
     loop(t, body, "train {}", 10)
