@@ -63,6 +63,7 @@ def judge(program: Program, path: Path) -> dict[str, Answer]:
         call = np.where(number >= 0, execution * 100_000 + number, -1)
         by_number = best(np.where(execution >= 0, call, number), accepted)
         answers["layers"] = max(by_node, by_number, key=lambda one: (one.points, one.share))
+    answers |= {name: Answer(1.0, 0, 0) for name in program.may_be_nothing if not answers[name].found}
     flags = iterations.set_index("iteration_index")["is_warmup"]
     if program.warmups and len(flags) and "executions" in answers and answers["executions"].verdict == "right":
         said = pd.Series(execution[execution >= 0]).map(flags).to_numpy(bool)

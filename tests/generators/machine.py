@@ -228,7 +228,8 @@ class Thread:
 @dataclass
 class Program:
     """A recording and the truth about it. ``executions``, ``layers``: the labels that are accepted as an answer
-    (one of them); none: nothing repeats (executions) or not judged (layers). ``warmups``: executions that are."""
+    (one of them); none: nothing repeats (executions) or not judged (layers). ``warmups``: executions that are.
+    ``may_be_nothing``: questions that "nothing" answers, too."""
 
     family: str
     machines: list[Machine]
@@ -238,6 +239,7 @@ class Program:
     is_kineto: bool = False
     about: str = ""
     is_noise: bool = False
+    may_be_nothing: tuple[str, ...] = ()
 
 
 def kernels_of(file: str) -> dict[str, list[tuple[str, float]]]:
