@@ -265,7 +265,7 @@ def test_one_sentence_says_who_waits_for_whom(captures):
     ranks = analyzed(captures / "nsys/fsdp_2gpu_h100.sqlite").frame("ranks")
     said = ranks_line(Analysis({"ranks": ranks}))
     assert said.startswith("2 ranks, busy 267 ms … 274 ms. Communication takes 12.7 ms of a rank (median), 0.0 % of")
-    assert "The other ranks wait for rank 1, the last to arrive in " in said
+    assert "Others wait for rank 1, last in " in said
     assert "No rank holds up" in ranks_line(Analysis({"ranks": ranks.assign(is_straggler=False)}))
     assert ranks_line(Analysis({"ranks": ranks[:1]})) == ranks_line(Analysis({})) == ""
     narrow = io.StringIO()

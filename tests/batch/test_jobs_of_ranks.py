@@ -39,7 +39,7 @@ def test_ranks_without_a_rank_in_their_names_are_one_job(job, many, tmp_path, mo
     assert list(zip(late["rank"], late["late_cause"])) == [(made.late_rank, WORDS["input"])]
     assert late["lateness_ns"].iloc[0] == pytest.approx(made.late_ns * 5 / 6, rel=0.05)  # the first step's is not seen
     assert [bool(row["store_name"]) for row in result.rows] == [many > 4] * 4
-    assert f"other ranks wait for rank {made.late_rank}" in result.said[0]
+    assert f"Others wait for rank {made.late_rank}" in result.said[0]
     again = run_batch(discover([folder])[0], tmp_path / "out", workers=2, page=False)
     assert (again.done_count, again.said) == (0, result.said)
 

@@ -25,7 +25,7 @@ def models(*rows: tuple[int, str, float, bool]) -> pd.DataFrame:
 def layers(count: int, batch: int = 4) -> pd.DataFrame:
     return pd.DataFrame([
         {"batch_size": batch, "phase": "forward", "layer_index": i, "layer_name": f"layer{i}", "layer_type": "Conv2d",
-         "latency_ns": i * MS, "latency_ratio": i / 100}
+         "layer_path": f"model > layer{i}", "shape_text": "", "latency_ns": 2**i * MS, "latency_ratio": i / 100}
         for i in range(1, count + 1)
     ])  # fmt: skip
 
@@ -118,6 +118,12 @@ def test_a_run_ends_with_its_warnings_and_counts_the_rest(tmp_path):
     assert said[-1].endswith("s.xsp.sqlite") and "xsp-post table findings" in said[-1]
 
 
+def test_equal_layers_are_one_line_as_on_the_page():
+    same = layers(6).assign(latency_ns=lambda rows: rows["layer_index"].gt(1) * MS + MS)
+    said = text(a02=same)
+    assert "5 × layer*" in said and "10.0 ms" in said and "layer1" in said and "layer6" not in said
+
+
 def test_top_layers_are_of_the_largest_batch_size_measured():
     said = text(a02=pd.concat([layers(3, batch=1), layers(3, batch=8)]))
     assert "batch 8" in said and "batch 1)" not in said
@@ -125,7 +131,7 @@ def test_top_layers_are_of_the_largest_batch_size_measured():
 
 def test_names_cannot_drive_the_terminal():
     frame = layers(1)
-    frame["layer_name"] = "\x1b[2Jevil"
+    frame[["layer_name", "layer_path"]] = "\x1b[2Jevil"
     assert "\x1b" not in text(a02=frame)
 
 

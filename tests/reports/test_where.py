@@ -341,9 +341,15 @@ def test_the_gradients_of_a_module_count_for_it(has_modules, tmp_path):
         assert found[0].startswith("backward") and "its backward" not in "".join(found)
 
 
-@pytest.mark.parametrize(("parts", "is_opened"), [((60, 30, 10), True), ((60, 5, 5, 5, 5, 5, 5, 5, 5), False)])
-def test_a_range_is_opened_where_what_is_inside_shows_most_of_it(parts, is_opened, tmp_path):
-    """Three places are shown: ranges inside that would leave more than a fifth to all other places stay closed."""
+@pytest.mark.parametrize(
+    ("parts", "beside", "layer", "is_opened"),
+    [((60, 30, 10), 0, "part", True), ((60, 5, 5, 5, 5, 5, 5, 5, 5), 99, "part", False),
+     ((60, 5, 5, 5, 5, 5, 5, 5, 5), 0, "block", True), ((11,) * 9, 0, "block", False),
+     ((60, 30, 10), 99, "block", False)],
+)  # fmt: skip
+def test_a_range_is_opened_where_what_is_inside_shows_most_of_it(parts, beside, layer, is_opened, tmp_path):
+    """Three places are shown: ranges inside that would leave more than a fifth to all other places stay closed. Layers
+    that do nearly all are no place: they are opened where the three hold half of it."""
     builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
     for _ in range(12):
         begin = at
@@ -357,8 +363,11 @@ def test_a_range_is_opened_where_what_is_inside_shows_most_of_it(parts, is_opene
                 inside += (each + 3) * US
             builder.range(f"block {k}", at, inside + US)
             at = inside + 2 * US
+            if beside:
+                builder.kernel("tail", launch=(at, at + US), run=(at + US, at + (1 + beside // 3) * US))
+                builder.range("tail", at, at := at + (2 + beside // 3) * US)
         builder.range("step", begin, at)
         at += US
-    options = Options(model_range="^step", layer_range="^part")
+    options = Options(model_range="^step", layer_range=f"^{layer}")
     found = [place_text(one) for one in said(builder.write(tmp_path / "report.sqlite"), options)[2]]
     assert ("part a" if is_opened else "block *") in found[0], found

@@ -497,7 +497,7 @@ def test_calls_of_the_operating_system(tmp_path, call, code):
 
 @pytest.mark.parametrize(
     ("pieces_us", "is_inside", "text"),
-    [(200, False, "Move the host code in load"), (200, True, ""), (5_000, True, "Find out what the host does in load")],
+    [(200, False, "Move the host code in load"), (200, True, ""), (5_000, True, "Find out all that the host does in load")],
 )
 def test_host_code_in_a_range_that_launches_has_no_name(tmp_path, pieces_us, is_inside, text):
     """A range that launches nothing is the code; in one that launches only long pieces are more than calling."""
@@ -550,7 +550,7 @@ def test_a_thread_that_rests_for_no_known_reason_does_not_sleep(tmp_path):
         program.descheduled(program.at * US, (program.at + took) * US).host(took).work()
     advice, situation = said(program, tmp_path)
     assert "sleep" in set(situation.causes["cause"]) and not {"sleeps", "processor"} & set(advice)
-    assert advice["host-code"].what.startswith("Find out what the host does")
+    assert advice["host-code"].what.startswith("Find out all that the host does")
 
 
 def test_time_of_unknown_cause_is_promised_by_nobody(tmp_path):

@@ -11,7 +11,10 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_LEVEL_WORDS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
+from xsp_post.reports.pick import layer_groups
+from xsp_post.reports.summary import group_name
 
 TOP = 5
 PAIRS = "pairs"  # the value of overhead.interval_over where levels took turns in one process
@@ -22,13 +25,12 @@ def data(results: Results) -> dict[str, Any]:
     """The headline's numbers: ``models`` (one per batch size and phase), ``layers`` (top five of the deepest
     measured case, with their shares), ``overheads`` (of the model, per level). JSON-ready but for NaN."""
     models = frame_or_empty(results, "a01")
-    layers = frame_or_empty(results, "a02")
     overheads = frame_or_empty(results, "overhead")
     return {
         "models": _records(models, ["batch_size", "phase", "level", "latency_ns", "ci_low_latency_ns",
                                     "ci_high_latency_ns", "interval_over", "sample_count",
                                     "throughput_inputs_per_s", "is_optimal"]),
-        "layers": _top_layers(layers),
+        "layers": _top_layers(results),
         "overheads": _records(overheads[overheads["event_kind"] == "model"] if len(overheads) else overheads,
                               ["batch_size", "phase", "level", "compared_level", "latency_ns", "is_accurate",
                                "is_significant", "overhead_ns", "overhead_ratio", "ci_low_overhead_ns",
@@ -59,7 +61,7 @@ def lines(results: Results) -> list[str]:
         text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
         text += [
             f"  {format_ns(row['latency_ns']):>9}  {format_ratio_percent(row['latency_ratio']):>6}"
-            f"  {shown(str(row['layer_name']), 60)}"
+            f"  {row['layer_name']}"
             for row in rows
         ]
     if chosen["overheads"]:
@@ -119,14 +121,21 @@ def over_pairs(interval_over: object) -> str:
     return " between neighbouring blocks of one process" if interval_over == PAIRS else ""
 
 
-def _top_layers(layers: pd.DataFrame) -> list[dict[str, Any]]:
-    """Of every phase, the five heaviest layers at the largest batch size that layers were measured at."""
-    if layers.empty:
-        return []
-    deepest = layers[layers["batch_size"] == layers["batch_size"].max()]
-    top = deepest.sort_values("latency_ns", ascending=False, kind="stable").groupby("phase", sort=False, observed=True)
+def _top_layers(results: Results) -> list[dict[str, Any]]:
+    """Of every phase, the five heaviest layers at the largest batch size that layers were measured at; equal ones are
+    one row, which names the slowest."""
+    layers, launches = (frame_or_empty(results, name) for name in ("a02", "a08"))
+    largest = layers["batch_size"].max()
+    launches = launches[launches["batch_size"].eq(largest)]
     columns = ["batch_size", "phase", "layer_index", "layer_name", "layer_type", "latency_ns", "latency_ratio"]
-    return _records(top.head(TOP), columns)
+    found: list[dict[str, Any]] = []
+    for phase, mine in layers[layers["batch_size"].eq(largest)].groupby("phase", sort=False, observed=True):
+        groups = layer_groups(mine, launches[launches["phase"].eq(phase)], TOP)
+        slowest = mine.iloc[groups["first"]]
+        names = [group_name(*pair) for pair in zip(rows_of(slowest), rows_of(groups))]
+        sums = {name: groups[name].to_numpy() for name in ("latency_ns", "latency_ratio")}
+        found += _records(slowest.assign(layer_name=names, **sums), columns)
+    return found
 
 
 def _by_phase(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -17,7 +17,7 @@ from xsp_post.model.schemas.units import (
 from xsp_post.reports import cases, frames, verdict
 from xsp_post.reports import why as report
 from xsp_post.reports.cases import Case
-from xsp_post.reports.facts import has_iterations
+from xsp_post.reports.facts import device_of, has_iterations
 from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.live_memory import peak_device
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
@@ -147,10 +147,11 @@ def _kernels(results: Results, case: Case | None) -> list[str]:
         return []
     top = frame.astype({"name": object}).iloc[0]
     per = "per iteration" if has_iterations(results, case) else "in the capture"
+    work = device_of(results).work
     return [
-        f"{format_count(frame['kernel_count'].sum())} launches of {format_count(len(frame))} different kernels "
+        f"{format_count(frame['kernel_count'].sum())} {work} of {format_count(len(frame))} names "
         f"{per}{cases.of_case(case)}. {short_kernel(str(top['name']))} takes most: {format_ns(top['latency_ns'])}, "
-        f"{format_ratio_percent(top['kernel_latency_ratio'])} of the kernel time."
+        f"{format_ratio_percent(top['kernel_latency_ratio'])} of the {work[:-1]} time."
     ]
 
 

@@ -130,6 +130,14 @@ def layer_name(name: object) -> str:
     return f"{shorten(around.strip(), 46) or 'the model'} outside its layers" if is_self else shorten(visible(name), 60)
 
 
+def group_name(row: Any, group: Any) -> str:
+    """``48 × layer*.*.conv*:Conv2d``: a row of `layer_groups`, whose slowest layer is ``row``."""
+    if group.layer_count == 1:
+        return layer_name(row.layer_name)
+    path = visible(starred(group.first_path, group.last_path)).replace(f" > {SELF}", f" {SELF}")
+    return f"{group.layer_count} × {layer_name(path.rsplit(' > ', 1)[-1])}"
+
+
 def is_outside(layers: pd.DataFrame) -> pd.Series:
     """Which rows of A2 are not a layer, but what the model does outside of them. Shape (rows,)."""
     return layers["layer_name"].eq(SELF)
@@ -162,16 +170,14 @@ class _Details:
         """Equal layers: the sum of their latencies, and of what the slowest of them (``row``) consists."""
         share = f"{format_ratio_percent(group.latency_ratio)} of the layers"
         if group.layer_count == 1:
-            name, which, each = layer_name(row.layer_name), f"layer {row.layer_index}", _sureness(row, self.spreads)
+            which, each = f"layer {row.layer_index}", _sureness(row, self.spreads)
         else:
-            path = visible(starred(group.first_path, group.last_path)).replace(f" > {SELF}", f" {SELF}")
-            name = f"{group.layer_count} × {layer_name(path.rsplit(' > ', 1)[-1])}"
             joined = group.last_index - group.first_index + 1 == group.layer_count
             which = f"layers {group.first_index} {'…' if joined else 'to'} {group.last_index}"
             low, high = format_ns(group.min_ns), format_ns(group.max_ns)
             each = f"each {low}" if low == high else f"each {low} … {high}"
         line = [which, visible(row.layer_type, 60), visible(row.shape_text, 60), share, each]
-        return self._row(row, name, line, group)
+        return self._row(row, group_name(row, group), line, group)
 
     def outside(self, row: Any) -> TopRow:
         """The model outside of its layers."""
@@ -200,10 +206,8 @@ def _top_kernels(results: Results, case: cases.Case | None) -> list[TopRow]:
     work = device_of(results).work[:-1]
     rows = []
     for row, name in zip(rows_of(kernels), short_kernels(kernels["name"].astype(object), 60)):
-        line = (
-            f"{counted(row.kernel_count, 'launch', 'launches')} · "
-            f"{format_ratio_percent(row.kernel_latency_ratio)} of the {work} time"
-        )
-        time, share = float(row.latency_ns), float(row.kernel_latency_ratio)
-        rows.append(TopRow(name, visible(row.name), time, share, -1, (line,), str(row.bound)))
+        share = format_ratio_percent(row.kernel_latency_ratio)
+        line = f"{counted(row.kernel_count, 'time', 'times')} · {share} of the {work} time"
+        times = float(row.latency_ns), float(row.kernel_latency_ratio)
+        rows.append(TopRow(name, visible(row.name), *times, -1, (line,), str(row.bound)))
     return rows

@@ -134,7 +134,7 @@ def _mark(row: Row) -> str:
         return ""
     if str(row["span_kind"]) in _MARKS:
         return f"  ({_MARKS[str(row['span_kind'])]})"
-    return "  (inferred, low confidence)" if row.get("confidence", "") == "low" else "  (inferred)"
+    return "  (guessed)" if row.get("confidence", "") == "low" else "  (inferred)"
 
 
 def _name_length(row: Row) -> int:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
-_MORE = 24  # letters of a place than of what it did
+_MORE, _LEAST = 24, 6  # letters of a place than of what it did; of what is around it
 _MUCH = 0.25  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
@@ -226,6 +226,8 @@ class _Tree:
         is_range = kind.ne("operator").to_numpy()
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
+        is_layer = self.level == "LAYER"
+        self.in_layer = is_layer | self.forest.inside(is_layer)
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
@@ -242,7 +244,8 @@ class _Tree:
             groups = [] if is_own else self._inside(rows)
             is_guess = self.is_inferred[rows[0]]
             ranges = [group for group in groups if is_guess or not self.is_operator[group].all()]
-            largest = max((self._time(group, False) for group in ranges), default=0)
+            times = sorted(self._time(group, False) for group in ranges)
+            is_all = self._time(rows, is_own) > (1 - _LITTLE) * self.total  # no place
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
             alike = {self._alike(some): some for some, is_own in candidates if not is_own}
             for group in groups:
@@ -250,9 +253,10 @@ class _Tree:
                 alike[self._alike(group)] = np.concatenate([known, group])
             opened = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
             opened += [(some, False) for some in alike.values()]
-            if len(rows) > 1 or self._time(rows, is_own) <= (1 - _LITTLE) * self.total:  # else it is no place, but all
+            if not is_all:
                 largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
-            is_most = 2 * largest >= self._time(rows, False) and not self._is_layer(rows)
+            largest = sum(times[-most:] if is_all else times[-1:] if not self._is_layer(rows) else [])
+            is_most = 2 * largest >= self._time(rows, False)
             is_most &= self._shown(opened, found, most) >= _KEPT * largest_shown
             if groups and (opens or is_most):
                 candidates = opened
@@ -324,7 +328,7 @@ class _Tree:
         is_module = len(set(self.name[rows])) > 1 or (different == 1 and bool(_ONE_MODULE.match(self.name[rows[0]])))
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
             each = calls // different
-        times = f"{calls // each} × " if calls > each and calls % each == 0 and self._is_layer(rows) else ""
+        times = f"{calls // each} × " if calls > each and calls % each == 0 and self.in_layer[rows].all() else ""
         around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
         kinds = np.unique(self.name[self._executions_around(rows)].astype(str))  # decode, prefill
         around = around or (str(kinds[0]) if len(kinds) == 1 else "")
@@ -378,8 +382,7 @@ def what_text(place: Place, most: int = 40) -> str:
         return sentence("bar.elsewhere", resource=" and ".join(words))
     if place.is_unnamed and not place.name:
         said = sentence("bar.host", place=place.between) if place.between else sentence("bar.unnamed")
-        is_one = 2 * place.longest_ns >= place.time_ns
-        return said + sentence("bar.at-once", time=format_ns(place.longest_ns)) * is_one
+        return said + _at_once(place)
     if not place.what:
         return ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
@@ -389,7 +392,13 @@ def what_text(place: Place, most: int = 40) -> str:
         return time + shown(place.what)
     cause, _, call = place.what.partition("\n")
     by = f" ({called(call)})" if 0 < len(called(call)) <= most else ""
-    return time + sentence(f"cause.{cause}") + by
+    return time + sentence(f"cause.{cause}") + by + _at_once(place)
+
+
+def _at_once(place: Place) -> str:
+    """``, 8.02 ms at once``: a single pause is half of a wait."""
+    is_one = 2 * place.longest_ns >= place.time_ns > 0
+    return sentence("bar.at-once", time=format_ns(place.longest_ns)) * is_one
 
 
 def place_text(place: Place, most: int = 60) -> str:
@@ -397,7 +406,9 @@ def place_text(place: Place, most: int = 60) -> str:
     same = place.name.rpartition("::")[2] == place.what.rpartition("::")[2]  # an operator of a CPU is both
     what = "" if same and place.name else what_text(place, most)
     line = f" ({place.line})" if place.line else ""
-    return ": ".join(filter(None, (shorten(place.name, most + _MORE) + line, what)))
+    name, within, around = place.name.partition(" in ")  # what is around a place gives way before the place
+    around = shorten(around, max(most + _MORE - len(name + within), _LEAST))
+    return ": ".join(filter(None, (shorten(name, most + _MORE) + within + around + line, what)))
 
 
 def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
@@ -414,7 +425,8 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
-    return sentence(key, time=format_ns(first.time_ns), place=f"{of} {inside}" if of else inside)
+    time = format_ns(first.time_ns) + _at_once(first)
+    return sentence(key, time=time, place=f"{of} {inside}" if of else inside)
 
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
@@ -439,11 +451,12 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
     if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
         if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
             return sentence("next.graphs")
-        if limit.is_gpu and "HIP" not in set(
-            frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str)
-        ):
-            return "" if counted_work_of(results, limit.captures) is not None else sentence("next.counters")
-        return sentence("next.kernels", work=_work_of(limit), place=where[0].name) if where and where[0].name else ""
+        platforms = set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str))
+        if limit.is_gpu and "HIP" not in platforms and counted_work_of(results, limit.captures) is None:
+            return sentence("next.counters")
+        of_limit = [one for one in advice if one.is_limit]
+        is_named = where and where[0].name and (not of_limit or spares_little(limit, of_limit))
+        return sentence("next.kernels", work=_work_of(limit), place=where[0].name) if is_named else ""
     advised = sum(one.bound_ratio for one in advice if one.is_limit)
     if not limit.is_gpu or advised >= gain or not where or not where[0].name or where[0].ratio < _LITTLE * gain:
         return ""

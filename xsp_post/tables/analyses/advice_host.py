@@ -176,8 +176,8 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
     is_between = code == "host-code" and not owner and 2 * _sum(rows[rows["scope"].eq(BETWEEN)]) > spent
     place = f"in {named}" if named else "between executions" * is_between
-    longest = int(rows["longest_ns"].max()) if is_between and situation.limit.device_count == 1 else 0
-    place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent and situation.execution_count > 2)
+    longest = int(rows["longest_ns"].max()) if place and situation.limit.device_count == 1 else 0
+    place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
     if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
     said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
