@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from xsp_post.base.text_safety import shown
 from xsp_post.model.levels import RUN_LEVEL_WORDS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
