@@ -1381,7 +1381,7 @@ def angles_of_circuits(rng: Random) -> Program:
     for s in range(steps):
         with d.step(f"optimizer step {s}", "y"):
             for _ in range(2 * angles + 1):
-                with d.step("execute_circuit", "x"):
+                with d.step("execute_circuit", "xk"):  # an execution, or a layer of the optimiser's step
                     d.go("sv_init")
                     for _ in range(layers):
                         with d.new("l"):
@@ -1392,7 +1392,7 @@ def angles_of_circuits(rng: Random) -> Program:
                 d.idle(10, 60)
         d.idle(100, 900)
     return d.program(
-        f"{steps} steps of {2 * angles + 1} circuits, {layers} layers", "xy", "l", may_be_nothing=("layers",)
+        f"{steps} steps of {2 * angles + 1} circuits, {layers} layers", "xy", "lk", may_be_nothing=("layers",)
     )
 
 
