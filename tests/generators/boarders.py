@@ -566,14 +566,14 @@ def sharded_by_titan(rng: Random) -> Program:
 def zero_three(rng: Random) -> Program:
     """DeepSpeed ZeRO-3: weights gathered module by module, gradients accumulated over micro-batches."""
     d = Desk(rng, rng.choice(("none", "own", "emit")))
-    depth, steps, micro = rng.choice((4, 6)), rng.randint(3, 5), rng.choice((2, 4))
+    depth, steps, micro, said = rng.choice((4, 6)), rng.randint(3, 5), rng.choice((2, 4)), rng.random() < 0.5
 
     def before(n: int) -> None:
         with d.any("lk"), d.say("PartitionedParameterCoordinator.fetch_sub_module"):
             d.go("gather", times=2, stream=19)
 
     for s in range(steps):
-        with d.step(f"train_batch {s}" if rng.random() < 0.5 else "", "x"):
+        with d.step(f"train_batch {s}" if said else "", "x"):
             for k in range(micro):
                 with d.new("y"):
                     with d.say("DeepSpeedEngine.forward"):
@@ -596,8 +596,9 @@ def groups_of_answers(rng: Random) -> Program:
     """GRPO on one card: tokens are drawn, their likelihood computed, the adapters are trained; Unsloth kernels."""
     d = Desk(rng, rng.choice(("none", "none", "own")))
     depth, rounds, tokens, updates = rng.choice((4, 6)), rng.randint(3, 5), rng.randint(6, 14), rng.randint(1, 3)
+    said = rng.random() < 0.5
     for s in range(rounds):
-        with d.step(f"step {s}" if rng.random() < 0.5 else "", "x"):
+        with d.step(f"step {s}" if said else "", "x"):
             with d.new("z"), d.say("transformers.Trainer._prepare_inputs"):
                 for k in range(tokens):
                     with d.new("y"):
@@ -857,8 +858,9 @@ def frames_with_objects(rng: Random) -> Program:
     """A camera: a detector for each frame, a classifier for each object that it found."""
     d = Desk(rng, rng.choice(("none", "own", "own")), program="deepstream-app")
     frames, blocks, small = rng.randint(8, 16), rng.randint(5, 9), rng.randint(3, 5)
+    numbered_frames = rng.random() < 0.5
     for s in range(frames):
-        with d.step(f"frame {s}" if rng.random() < 0.5 else "frame", "x"):
+        with d.step(f"frame {s}" if numbered_frames else "frame", "x"):
             d.t.copy(3_000_000, pageable=False)
             with d.any("y"):
                 d.go("prepro")
@@ -1285,8 +1287,9 @@ def robots_learn(rng: Random) -> Program:
     """Isaac Lab: a roll-out of physics and policy, advantages, then epochs of small updates."""
     d = Desk(rng, rng.choice(("none", "own")), host=rng.choice((0.5, 4.0)))
     rounds, horizon, updates, physics = rng.randint(3, 5), rng.choice((8, 16)), rng.choice((4, 8)), rng.choice((2, 4))
+    said = rng.random() < 0.3
     for r in range(rounds):
-        with d.step(f"iteration {r}" if rng.random() < 0.3 else "", "x"):
+        with d.step(f"iteration {r}" if said else "", "x"):
             with d.new("z"), d.say("rollout"):
                 for _ in range(horizon):
                     with d.new("y"):
