@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from generators import cluster_jobs, mesh_jobs, rank_files
+from generators import cluster_jobs, mesh_jobs, rank_files, site_jobs
 from generators.engine_runs import SHORT, Run, run
 from generators.job_runs import WORDS, job
 from generators.machine import write
@@ -98,6 +98,16 @@ def cluster_job_faults(seed: int, folder: Path) -> list[str]:
     """The same of jobs with the faults of a cluster in use; each fourth one has 64 ranks."""
     made = cluster_jobs.cluster_job(seed, large=seed % 4 == 3)
     return _late_faults(made, cluster_jobs.write(made, folder / f"cluster_{seed}"))
+
+
+def site_job_faults(seed: int, folder: Path) -> list[str]:
+    """The late ranks and one of the causes that they may be given; each fourth job has 64 ranks."""
+    made = site_jobs.site_job(seed, 64 if seed % 4 == 3 else 8)
+    files = site_jobs.write(made, folder / f"site_{seed}")
+    ranks = xsp_post.load(*files).results.frame("ranks").set_index("rank")
+    found = ranks.loc[ranks["is_straggler"].astype(bool), "late_cause"].astype(str).to_dict()
+    named = set(found) - made.spared == set(made.late) and all(found[one] in made.late[one] for one in made.late)
+    return [] if named else [f"{found}, true {made.late} ({made.mesh} {made.form} {made.faults})"]
 
 
 def _late_faults(made: mesh_jobs.MeshJob, files: list[Path]) -> list[str]:

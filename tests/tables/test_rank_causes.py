@@ -11,7 +11,7 @@ from xsp_post.model.results import Analysis
 from xsp_post.replay.collectives import collectives_frame
 from xsp_post.tables.analyses.limits import HOST
 from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, WORK_COLUMNS, Work, rank_work
-from xsp_post.tables.analyses.ranks import rank_contribution, rank_sentence, rank_tables
+from xsp_post.tables.analyses.ranks import _held_up, rank_contribution, rank_sentence, rank_tables
 
 
 def table_of(of: Job) -> pd.DataFrame:
@@ -105,10 +105,35 @@ def test_what_a_late_rank_does_faster_takes_nothing_off_its_cause(host_ns, cause
     for name in "abcd":
         is_late = name == "c"
         for what, count, each in (("gemm", 30 if is_late else 10, 5e5), ("norm", 10, 6e5 if is_late else 1e6)):
-            rows.append((name, 0, 0, "kernel", what, "1×1×1", count, each, each, count * each))
+            rows.append((name, 0, 0, "kernel", what, "", count, count, count * each))
         host = 1e6 + (host_ns if is_late else 0)
-        rows.append((name, 0, 0, "idle", HOST, "host code in step", 1, host, host, host))
+        rows.append((name, 0, 0, "idle", HOST, "host code in step", 1, 1, host))
     done = Work(ranks, pd.DataFrame(rows, columns=WORK_COLUMNS), np.zeros(4))
     assert done.lateness_ns[2] == pytest.approx(6e6 + host_ns)
     found = done.causes(np.array([False, False, True, False]))
     assert (found["late_cause"][2], found["late_explained_ratio"][2]) == (cause, pytest.approx(ratio))
+
+
+@pytest.mark.parametrize(
+    ("slow", "more", "cause"), [(1.2, 1.05, "slower work"), (1.0, 1.3, "more work"), (1.2, 1.0, "slower work")]
+)
+def test_a_rank_whose_inputs_vary_like_the_others_is_slower_by_its_clock(slow, more, cause):
+    """Ranks read other sizes in each step; `grouped` is persistent, and as large whatever it has to do."""
+    random = np.random.default_rng(5)
+    ranks = pd.DataFrame({"capture_name": list("abcd"), "process_id": 0, "device_id": 0})
+    rows = []
+    for name in "abcd":
+        clock, size = (slow, more) if name == "c" else (1.0, random.uniform(0.99, 1.01))
+        for what, blocks in (("gemm", 200), ("norm", 900), ("grouped", 132)):
+            shown = blocks if what == "grouped" else blocks * size
+            rows.append((name, 0, 0, "kernel", what, "", 40, 40 * shown, 40 * clock * size * 1e5))
+    done = Work(ranks, pd.DataFrame(rows, columns=WORK_COLUMNS), np.zeros(4))
+    assert done.causes(np.array([False, False, True, False]))["late_cause"][2] == cause
+
+
+def test_what_a_slow_link_takes_is_no_rank_s_own_time():
+    calls = pd.DataFrame({
+        "kind": ["send", "recv", "send"], "meeting_index": [4, 4, -1], "position": [0, 1, 2],
+        "duration_ns": [800, 900, 700], "overlapped_ns": [0, 100, 0],
+    })  # fmt: skip
+    assert _held_up(calls, 4).tolist() == [1.0, 1.0, 0.0, 0.0]

@@ -24,7 +24,7 @@ MORE, SLOWER, INPUT, COPIES, HOST_CODE, WAIT = "more work", "slower work", "inpu
 EXPLAINED = 0.8  # of the lateness, by one cause; with less the cause is not known
 LATE = ("lateness_ns", "late_cause", "late_detail", "late_explained_ratio")
 WHO = ["capture_name", "process_id", "device_id"]
-WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "low_ns", "high_ns", "own_ns"]
+WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "size", "own_ns"]
 # What prepares or brings the data of the next step.
 _INPUT = re.compile(
     r"data_?load|(?:next|load|get|read|fetch)_?(?:batch|data)|next\(|data_?iter|batch[-_]gen|preprocess|\bcollate|hto?d\b"
@@ -35,10 +35,10 @@ _LOCK = re.compile(
     r"^(?:pthread_(?:mutex|cond|rwlock|join)|sem_|futex|p?poll|epoll|select|u?sleep|nanosleep|clock_nano)"
 )
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
-_TIMES = ["low_ns", "high_ns", "own_ns"]
 # What tells operations apart.
-_SAME = {KERNEL: ["name", "grid_x", "grid_y", "grid_z"], COPY: ["kind", "direction"], TRANSFER: ["name"]}
-_EQUAL = 0.02  # difference of a number of launches that the ends of the recording explain
+_SAME = {KERNEL: ["name"], COPY: ["kind", "direction"], TRANSFER: ["name"]}
+_GRID = ["grid_x", "grid_y", "grid_z"]
+_EQUAL = 0.02  # difference of a number of launches, or of their size, that the ends of the recording explain
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
 
@@ -46,7 +46,7 @@ def rank_work(
     kernels: pd.DataFrame, transfers: pd.DataFrame, meetings: pd.DataFrame, copies: pd.DataFrame, idle: pd.DataFrame
 ) -> pd.DataFrame:
     """What one rank did from the end of its first collective (``meetings``) to that of its last: kind, name, detail,
-    count, own_ns.
+    count, size (thread blocks of all launches), own_ns.
 
     All frames have start_ns and end_ns but ``idle``, rows of `idle_causes`; ``transfers`` are rows of `collectives`.
     ``own_ns`` sums to the time in which no collective is alone: what runs at the same time counts once, first as
@@ -66,9 +66,8 @@ def rank_work(
     texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
     details = [f"{call or cause.replace('_', ' ')}{owner and ' in '}{owner}" for call, cause, owner in zip(*texts)]
     names = groups_of(idle).tolist() if len(idle) else []
-    length = idle["idle_ns"].to_numpy(float)
     alone = _length([*shown, meetings], begin, end) - before
-    amounts = np.stack([np.ones(len(idle)), length, length, length])
+    amounts = np.stack([np.ones(len(idle)), np.ones(len(idle)), idle["idle_ns"].to_numpy(float)])
     parts.append((IDLE, _shared([*zip(names, details)], amounts, end - begin - before - alone)))
     table = [(kind, *key, *sums) for kind, found in parts for key, sums in found.items()]
     return pd.DataFrame(table, columns=WORK_COLUMNS[3:])
@@ -80,45 +79,41 @@ def _length(frames: Sequence[pd.DataFrame], begin: int, end: int) -> int:
     return int(union_length(start, stop))
 
 
-_Sums = dict[tuple[str, str], list[float]]  # by name and detail: count, shortest, longest and sum of the times, ns
+_Sums = dict[tuple[str, str], list[float]]  # by name and detail: count, size, time in ns
 
 
 def _summed(kind: str, rows: pd.DataFrame, own: float) -> _Sums:
-    """Operations, of ``own`` ns in all: copies by kind and direction, kernels by name and launch dimensions."""
+    """Operations, of ``own`` ns in all: copies by kind and direction, kernels by name."""
     group, first = dense(*(pd.factorize(rows[column])[0] for column in _SAME[kind]))
     length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()).astype(float)
     names, *details = (rows[column].iloc[first].astype(object).tolist() for column in _SAME[kind])
     names = normalise_kernel_name(names).tolist() if kind == KERNEL else names
-    sums = _added(group, np.stack([np.ones(len(rows)), length, length, length]), len(first))
-    return _shared([(name, "×".join(map(str, sides))) for name, *sides in zip(names, *details)], sums, own)
+    size = rows[_GRID].to_numpy(float).prod(axis=1) if kind == KERNEL else np.ones(len(rows))
+    sums = _added(group, np.stack([np.ones(len(rows)), np.where(size > 0, size, 1.0), length]), len(first))
+    return _shared([(name, " ".join(sides)) for name, *sides in zip(names, *details)], sums, own)
 
 
 def _shared(keys: list[tuple[str, str]], amounts: np.ndarray, own: float) -> _Sums:
-    """Summed by name and detail, to ``own`` ns in all. ``amounts``: shape (4, keys), as the values of the result."""
+    """Summed by name and detail, to ``own`` ns in all. ``amounts``: shape (3, keys), as the values of the result."""
     number: dict[tuple[str, str], int] = {}
     group = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
     sums = _added(group, amounts, len(number))
-    total = sums[3].sum()
+    total = sums[-1].sum()
     if total <= 0:
-        return {(UNKNOWN, ""): [0, 0.0, 0.0, float(own)]} if own else {}
-    sums[1:] *= own / total
+        return {(UNKNOWN, ""): [0, 0.0, float(own)]} if own else {}
+    sums[-1] *= own / total
     return dict(zip(number, sums.T.tolist()))
 
 
 def _added(group: np.ndarray, amounts: np.ndarray, count: int) -> np.ndarray:
-    """Amounts of each of ``count`` groups: counts and sums added, the shortest of the shortest, the longest of the
-    longest."""
-    sums = np.zeros((4, count))
-    sums[1] = np.inf
-    for k, put in enumerate((np.add, np.minimum, np.maximum, np.add)):
-        put.at(sums[k], group, amounts[k])
-    return sums
+    """Amounts of each of ``count`` groups."""
+    return np.stack([np.bincount(group, one, count) for one in amounts])
 
 
 class Work:
     """What all ranks of a job did between their collectives (``work``: rows of `rank_work` with their rank's names).
 
-    ``held_up`` (ranks,): part of a rank's transfers in which it waited for the other side; that is not its own time.
+    ``held_up`` (ranks,): part of a rank's transfers that it shares with the other side; that is not its own time.
     ``lateness_ns`` (ranks,): own time over the median of the others', NaN unknown.
     """
 
@@ -130,10 +125,10 @@ class Work:
             return
         places = ranks[WHO].assign(position=np.arange(count), left=1 - held_up)
         rows = work.merge(places, on=WHO, validate="many_to_one")
-        rows[_TIMES] = rows[_TIMES].mul(rows["left"].where(rows["kind"].eq(TRANSFER), 1.0), axis=0)
+        rows["own_ns"] *= rows["left"].where(rows["kind"].eq(TRANSFER), 1.0)
         own, *others = (
             rows.pivot_table(index="position", columns=["kind", "name", "detail"], values=column, aggfunc="sum")
-            for column in ("own_ns", "count", "low_ns", "high_ns")
+            for column in ("own_ns", "count", "size")
         )
         self._known[own.index] = True
         self._what = own.columns.to_frame(index=False)
@@ -155,22 +150,23 @@ class Work:
 def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float) -> tuple[str, str, float]:
     """Cause, detail, and the part of the lateness that it explains; the cause is unknown below `EXPLAINED`.
 
-    ``mine``, ``usual``: time, count, shortest and longest of every row of ``what``, of the rank and of the others.
-    Launches that the others do not have may be as long as any, at the others' speed, which the shortest tells; time
-    beyond that is slower work. Where most kernels have dimensions that the others' do not have, inputs are of another
-    size: a kernel whose launch dimensions do not follow the size (a persistent one) takes longer for that, too.
+    ``mine``, ``usual``: time, count and size of every row of ``what``, of the rank and of the others. A kernel takes
+    some time for each launch and some for each thread block: what more of both take at the others' speed lies between
+    their two shares. Of a kernel with as many of both, time beyond that is slower work. Others may have more to do in
+    each block: they are slower by what half of all launches are. So is every kernel where most launches are of another
+    size than the others': inputs are, and a persistent kernel does not show it.
     """
     excess = mine[0] - usual[0]
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
     same = is_kernel & (mine[1] > 0) & (usual[1] > 0)
     number = mine[1] - usual[1]
-    longest = np.maximum(usual[3], mine[3] * usual[2] / np.maximum(mine[2], 1.0))
-    added = np.clip(excess, *np.sort([number * usual[2], number * longest], axis=0))
-    slower = np.where(same, excess - added, 0.0)
-    equal = np.abs(number) <= _EQUAL * usual[1]  # as many launches: none is more, whichever takes longer
-    slower = np.where(same & equal, excess, slower)
-    if mine[0][is_kernel & (usual[1] == 0)].sum() > mine[0][is_kernel].sum() / 2:
-        slower = np.zeros(len(excess))
+    shares = np.divide(mine[1:], usual[1:], out=np.ones_like(mine[1:]), where=same) - 1
+    is_sized = is_kernel & (~same | (np.abs(shares[1] - shares[0]) > _EQUAL * (1 + shares[0])))
+    shares = np.sort(np.where(np.abs(shares) > _EQUAL, shares, 0.0), axis=0)
+    expected = usual[0] + np.clip(excess, *(usual[0] * shares))
+    speed = np.median(np.repeat(mine[0][same] / expected[same], mine[1][same].astype(int))) if same.any() else 1.0
+    equal = ~shares.any(axis=0) & (mine[1][is_sized].sum() <= mine[1][is_kernel].sum() / 2)
+    slower = np.where(same, np.where(equal, excess, expected * (speed - 1)), 0.0)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
     kind = what["name"].map(_OF_IDLE).where(what["kind"].eq(IDLE), what["kind"].map({COPY: COPIES, TRANSFER: WAIT}))

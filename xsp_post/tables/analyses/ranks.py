@@ -84,9 +84,9 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     kernels = of_captures(results, "kernels", capture_id, [*_PLACE, "kernel_id", "name", *_GRID])
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
         work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
-        kernels = kernels.drop(columns=_GRID[:2]).merge(work, on="kernel_id", how="left", validate="many_to_one")
-        sizes = {side: kernels[name].map("{:.2g}".format) for side, name in zip(_GRID, ("flop", "read_bytes"))}
-        kernels = kernels.assign(**sizes)
+        kernels = kernels.merge(work, on="kernel_id", how="left", validate="many_to_one")
+        size = kernels[["flop", "read_bytes"]].sum(axis=1)
+        kernels = kernels.assign(**dict(zip(_GRID, (size, 1, 1))))
     copies = of_captures(results, "memory_operations", capture_id, [*_PLACE, "kind", "direction"])
     copies = copies[copies["kind"].astype(object) != "graph"]
     order = np.lexsort([kernels[name].to_numpy() for name in ("start_ns", "process_id", "device_id")])
@@ -281,12 +281,13 @@ def _joining(calls: pd.DataFrame) -> pd.DataFrame:
 
 
 def _held_up(calls: pd.DataFrame, count: int) -> np.ndarray:
-    """Part of each rank's transfers, beside work or not, in which it waited for the other side, (count,)."""
+    """Part of each rank's transfers, beside work or not, that it shares with the other side, (count,): it waited there,
+    or the link took so long, for both."""
     moved = calls[calls["kind"].isin(POINT_TO_POINT)]
     alone = (moved["duration_ns"] - moved["overlapped_ns"]).clip(lower=0)
-    waited = (moved["waiting_ns"] + moved["launch_skew_ns"]).fillna(0).clip(upper=alone)
-    sums = pd.DataFrame({"waited": waited, "alone": alone}).groupby(moved["position"]).sum().reindex(range(count))
-    return (sums["waited"] / sums["alone"].where(sums["alone"] > 0)).fillna(0.0).to_numpy(float)
+    shared = alone.where(moved["meeting_index"] >= 0, 0)
+    sums = pd.DataFrame({"shared": shared, "alone": alone}).groupby(moved["position"]).sum().reindex(range(count))
+    return (sums["shared"] / sums["alone"].where(sums["alone"] > 0)).fillna(0.0).to_numpy(float)
 
 
 def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame, met: pd.DataFrame) -> pd.DataFrame:
