@@ -85,8 +85,7 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
         work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
         kernels = kernels.merge(work, on="kernel_id", how="left", validate="many_to_one")
-        size = kernels[["flop", "read_bytes"]].sum(axis=1)
-        kernels = kernels.assign(**dict(zip(_GRID, (size, 1, 1))))
+        kernels = kernels.assign(grid_x=kernels[["flop", "read_bytes"]].sum(axis=1), grid_y=1, grid_z=1)
     copies = of_captures(results, "memory_operations", capture_id, [*_PLACE, "kind", "direction"])
     copies = copies[copies["kind"].astype(object) != "graph"]
     order = np.lexsort([kernels[name].to_numpy() for name in ("start_ns", "process_id", "device_id")])
