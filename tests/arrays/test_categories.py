@@ -3,10 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.texts import Texts, categorical
 
 WORDS = ["gemm", "conv", "gemm", "relu"]
@@ -30,9 +27,3 @@ def test_columns_of_the_same_numbers_share_their_texts():
     one, other = categorical(np.array([1, 0, 1]), words), categorical(np.array([1, 0]), words)
     assert one.categories is other.categories
     assert list(categorical(np.array([0, 1]), words).categories) == WORDS[:2]
-
-
-@given(st.lists(st.integers(-(2**63) + 1, 2**63 - 1) | st.integers(-3, 3)))
-def test_whole_numbers_are_ordered_as_by_a_stable_sort(values):
-    array = np.array(values, np.int64)
-    assert in_order(array).tolist() == np.argsort(array, kind="stable").tolist()

@@ -50,21 +50,10 @@ def overlaps(start: np.ndarray, end: np.ndarray, region_start: np.ndarray, regio
     return inside & (region_start[np.minimum(nearest, len(region_start) - 1)] < end)
 
 
-def in_order(values: np.ndarray) -> np.ndarray:
-    """The stable order of whole numbers: value and row are sorted as one number, several times as fast, if they fit."""
-    count = len(values)
-    low, high = (int(values.min()), int(values.max())) if count else (0, 0)
-    if not count or (high - low + 1) * count > np.iinfo(np.int64).max:
-        return np.argsort(values, kind="stable")
-    key = (values - low) * np.int64(count) + np.arange(count)
-    key.sort()
-    return key % count
-
-
 def distinct(values: np.ndarray) -> np.ndarray:
     """The different values, ascending: as np.unique, whose table of hashes takes seventy times as long for a million
-    numbers that all differ."""
-    values = np.sort(values)
+    numbers that all differ. Columns that ascend, one behind the other, are merged (a twentieth of the time)."""
+    values = np.sort(values, kind="stable")
     return values[np.r_[True, values[1:] != values[:-1]]] if len(values) else values
 
 

@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import Keys, cut, distinct, in_order, overlaps
+from xsp_post.arrays.cutting import Keys, cut, distinct, overlaps
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.kinds import LOADING_TYPES
@@ -196,7 +196,7 @@ class HostState:
         self._since, self._until = int(start.min(initial=_LATEST)), int(end.max(initial=-_LATEST))
         self._keys = keys = Keys(self._since, self._until, int(is_watched.sum()))
         low = keys.of(self._number[thread], start)
-        order = in_order(low)
+        order = np.argsort(low, kind="stable")
         self._regions = union(low[order], keys.of(self._number[thread], end)[order])
         seen = self._watched = _Watched()
         self._take_calls()
@@ -300,7 +300,7 @@ class HostState:
         known = samples = descheduled = pd.DataFrame({name: np.zeros(0, np.int64) for name in (*_INTERVAL, "name")})
         if rows is not None and len(long):
             asked = np.unique(thread[long])
-            order = in_order(start[long])
+            order = np.argsort(start[long], kind="stable")
             span = union(start[long][order], end[long][order])
             known, descheduled, samples = (one(asked, *span) for one in (rows.os_calls, rows.descheduled, rows.samples))
         seen.os_calls, seen.descheduled = (self._chosen(frame) for frame in (known, descheduled))
@@ -315,7 +315,7 @@ class HostState:
         of = samples["thread_index"].to_numpy()
         mine = np.flatnonzero((of >= 0) & self._is_watched[of])
         when = self._keys.of(self._number[of[mine]], samples["start_ns"].to_numpy()[mine])
-        order = in_order(when)
+        order = np.argsort(when, kind="stable")
         seen.samples = when[order], self._ids_of(samples["name"].to_numpy(object))[mine[order]]
 
     # -- the state of a piece --------------------------------------------------------------------
@@ -370,7 +370,7 @@ class HostState:
         thread = np.flatnonzero(self._is_watched)[at.thread[rows[first[is_long]]]]
         rows, which = rows[np.repeat(is_long, length)], np.repeat(np.arange(is_long.sum()), length[is_long])
         start, end = start[is_long], end[is_long]
-        order = in_order(start)
+        order = np.argsort(start, kind="stable")
         found, text, count = who_worked(self._work_beside(*union(start[order], end[order])), thread, start, end)
         found, text, count = found[which], text[which], count[which]
         cause[rows[found]] = int(Cause.THREAD_WAIT)

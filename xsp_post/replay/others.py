@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.intervals import nest
 
 
@@ -55,7 +54,7 @@ def who_worked(
     np.maximum.at(longest, by_thread[0], spent)
     found[0][:] = 2 * longest >= end - start
     by_text, spent = _summed(time, wait, text)
-    order = in_order(spent)
+    order = np.argsort(spent, kind="stable")
     found[1][by_text[0][order]] = by_text[1][order]  # the longest is written last
     pairs, _ = _summed(time, wait, other, text)
     np.add.at(found[2], pairs[0][pairs[2] == found[1][pairs[0]]], 1)

@@ -33,7 +33,7 @@ def shared_correlations(trace: Trace, launch_id: np.ndarray) -> int:
         ids = correlation[rows_of(process == number)]
         if not len(ids) or (ids[1:] > ids[:-1]).all():
             continue
-        ids = np.sort(ids)
+        ids = np.sort(ids, kind="stable")
         several = distinct(ids[1:][ids[1:] == ids[:-1]])
         mine = taken[process[taken] == number]
         count += len(np.intersect1d(several, correlation[mine]))

@@ -57,7 +57,7 @@ def _with_attention_and_graphs(tree: Tree) -> tuple[np.ndarray, np.ndarray]:
     """Executions with a kernel of attention, and those with replayed graphs; bool, shape (executions,)."""
     activities, count = tree.activities, len(tree.iterations)
     iteration, name = activities["iteration_index"].to_numpy(), activities["name_id"].to_numpy()
-    different, code = np.unique(name, return_inverse=True)
+    code, different = pd.factorize(name)
     is_attention = (families(tree.strings[np.maximum(different, 0)]) == "attention")[code]
     rows = (is_attention, replays_of(tree.trace, activities["launch_id"].to_numpy()))
     return tuple(np.bincount(iteration[one & (iteration >= 0)], minlength=count) > 0 for one in rows)  # type: ignore[return-value]

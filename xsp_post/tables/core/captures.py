@@ -3,7 +3,6 @@
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import in_order
 from xsp_post.arrays.intervals import covered_before, grouped_union_length, union
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.arrays.repeats import numbered
@@ -100,7 +99,7 @@ def _shares(tree: Tree, count: int) -> dict[str, np.ndarray]:
     """The share of each role in the kernel time of the executions; NaN without kernels."""
     rows, roles = tree.activities, list(dict.fromkeys(ROLES.values()))
     kept = (rows["kind"].to_numpy() == ActivityKind.KERNEL) & (rows["iteration_index"].to_numpy() >= 0)
-    used, code = np.unique(rows["name_id"].to_numpy()[kept], return_inverse=True)
+    code, used = pd.factorize(rows["name_id"].to_numpy()[kept])
     role = np.array([roles.index(ROLES[one]) for one in families(tree.strings[np.maximum(used, 0)])], np.int64)[code]
     length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy())[kept]
     cell = rows["iteration_index"].to_numpy(np.int64)[kept] * len(roles) + role
@@ -156,7 +155,7 @@ def profiler_cost(tree: Tree) -> tuple[int, list[Finding]]:
     frame = frame[~np.isin(frame["overhead_type"].to_numpy(), LOADING_TYPES)]
     low, high = int(tree.nodes["start_ns"].iloc[0]), int(tree.nodes["end_ns"].iloc[0])
     start, end = (np.clip(frame[name].to_numpy(), low, high) for name in ("start_ns", "end_ns"))
-    order = in_order(start)
+    order = np.argsort(start, kind="stable")
     begin, until = union(start[order], end[order])
     spent = int((until - begin).sum())
     ratio, found = spent / max(high - low, 1), _cost_of_records(tree)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import distinct, in_order
+from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.rollup import add_up
 from xsp_post.arrays.texts import Strings, categorical
@@ -161,7 +161,7 @@ def _named(tree: Tree, sums: _Blocks, devices: pd.DataFrame, strings: Strings) -
     node, path = summed["node_id"], summed["path_id"]
     owner = tree.nodes["folded_id"].to_numpy()[np.maximum(node, 0)]
     is_owned = (node > 0) & (path >= 0)
-    order = in_order(-summed["idle_ns"])
+    order = np.argsort(-summed["idle_ns"], kind="stable")
     texts = {
         "call_name": categorical(summed["call_id"], strings),
         "detail": categorical(summed["detail_id"], strings),
