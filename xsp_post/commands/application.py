@@ -4,6 +4,7 @@ Errors are caught only here. Commands live beside this module, one each, and imp
 functions.
 """
 
+import ctypes
 import gc
 import importlib
 import os
@@ -148,6 +149,7 @@ def _complained(command: Callable[[], int]) -> int:
         return known.exit_code
 
 
+_OF_MALLOC = ((-8, 1), (-3, 32 << 20), (-1, 512 << 20))  # of glibc: most arenas, least of a mapping, most at the top
 # one process, no workers: nothing waits for its end but the user
 _ALONE = (["tree"], ["ingest"], ["table"], ["why"], ["what-if"], ["report"], ["compare"])
 
@@ -160,6 +162,10 @@ def _spare_start() -> None:
     # texts as Python has them, as in pandas 2: each look-up of a column among Arrow's costs more than the work on it
     os.environ.setdefault("PANDAS_FUTURE_INFER_STRING", "0")
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
+    # freed memory is the next array, whichever thread freed it: the system clears each page that it gives anew
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    for option, value in _OF_MALLOC if mallopt else ():
+        mallopt(option, value)
 
 
 _CHILD_LINE = "\n  | "
