@@ -29,7 +29,6 @@ class Nesting:
     (thread, start, −end, tie) and private to `innermost`."""
 
     parent: Int  # index of the parent range, −1 for roots; shape (n,)
-    depth: Int  # 0 for roots; shape (n,)
     crossing_count: int  # ranges that partially overlap an earlier one of their thread
     _order: Int | None  # None: the ranges were given in that order
     _thread_first: Int
@@ -40,6 +39,11 @@ class Nesting:
     _cluster: Int  # connected group of overlapping ranges (sorted numbering)
     _cluster_crosses: NDArray[np.bool_]
     _left: Int  # ranges of such clusters that end inside a later one (sorted numbering)
+
+    @cached_property
+    def depth(self) -> Int:
+        """0 for roots; shape (n,)."""
+        return depths(self.parent)
 
     def overlapping(self) -> Int:
         """Ranges of clusters in which some overlap partially, in the caller's numbering."""
@@ -128,7 +132,7 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
         has = parent_sorted >= 0
         parent[order[has]] = order[parent_sorted[has]]
     return Nesting(
-        parent=parent, depth=depths(parent), crossing_count=int(crossing.sum()), _order=order,
+        parent=parent, crossing_count=int(crossing.sum()), _order=order,
         _thread_first=bounds[:-1], _thread_last=bounds[1:], _start=s, _end=e, _parent_sorted=pointer, _cluster=cluster,
         _cluster_crosses=crosses, _left=left,
     )  # fmt: skip

@@ -164,8 +164,9 @@ def _spare_start() -> None:
     os.environ.setdefault("NUMPY_MADVISE_HUGEPAGE", "0")  # arrays live shortly: whole huge pages are zeroed for each
     # freed memory is the next array, whichever thread freed it: the system clears each page that it gives anew
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    for option, value in _OF_MALLOC if mallopt else ():
-        mallopt(option, value)
+    if mallopt is not None:
+        for option, value in _OF_MALLOC:
+            mallopt(option, value)
 
 
 _CHILD_LINE = "\n  | "

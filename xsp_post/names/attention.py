@@ -1,8 +1,9 @@
 """Kernel names in the order of their streams → which kernels a fused attention would take in."""
 
-from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.names.families import families, matches
@@ -14,17 +15,17 @@ MOST_BETWEEN = 12
 _EXPONENTIAL = r"(?:\b|_)exp_kernel"
 
 
-def unfused_attention(names: Iterable[str], stream: np.ndarray, start_ns: np.ndarray) -> tuple[np.ndarray, int]:
-    """Of kernels, those between two matrix products of one stream that hold a softmax and otherwise only elementwise
-    kernels and copies; bool, shape (n,). And how often that is so."""
-    texts, stream = np.asarray(list(names), object), np.asarray(stream)
+def unfused_attention(names: Any, stream: np.ndarray, start_ns: np.ndarray) -> tuple[np.ndarray, int]:
+    """Of kernels (names: a column or a list) those between two matrix products of one stream that hold a softmax and
+    otherwise only elementwise kernels and copies; bool, shape (n,). And how often that is so."""
+    texts, stream = pd.Categorical(names), np.asarray(stream)
     order = np.lexsort((np.asarray(start_ns), stream))
-    family, stream = families(texts, broad=True)[order], stream[order]
+    family, stream = families(texts.categories, broad=True)[texts.codes][order], stream[order]
     between = np.isin(family, _BETWEEN)
     # a bias is looked up and added to the scores; a router looks up what its softmax chose
     between[1:-1] |= (family[1:-1] == "embedding") & (family[2:] == "elementwise") & (family[:-2] != "softmax")
     mask, count = _between_products(family, stream, family == "softmax", between)
-    written = matches(texts, _EXPONENTIAL)[order]
+    written = matches(texts.categories, _EXPONENTIAL)[texts.codes][order]
     reduction = family == "reduction"
     others, more = _between_products(family, stream, written, between | reduction, needs=reduction)
     result = np.zeros(len(order), bool)

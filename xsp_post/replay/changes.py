@@ -159,8 +159,10 @@ def without_operations(graph: Graph, amounts: Amounts, gone: np.ndarray) -> np.n
     """Operations that are gone (bool) take no time and leave no gap; the calls that launched nothing else."""
     amounts.duration_ns[gone] = amounts.latency_ns[gone] = 0
     amounts.gap_ns[gone] = np.minimum(amounts.gap_ns[gone], 0)
-    call = graph.recording.operations.call
-    return np.setdiff1d(call[gone & (call >= 0)], call[~gone])
+    call, ends = graph.recording.operations.call, np.zeros(len(graph.recording.calls) + 1, bool)
+    ends[call[gone]] = True
+    ends[call[~gone]] = False
+    return np.flatnonzero(ends[:-1])  # the last one: no call
 
 
 def _chosen(change: Change, graph: Graph, results: Results, capture_id: int) -> np.ndarray:
@@ -292,8 +294,8 @@ def loading(graph: Graph) -> np.ndarray:
     calls, operations = graph.recording.calls, graph.recording.operations
     rows = (operations.call >= 0) & (operations.kind == ActivityKind.KERNEL) & ~graph.learnt.is_node
     rows = np.flatnonzero(rows)
-    call, (names, used) = operations.call[rows], pd.factorize(operations.name[rows])
-    kernel = operations.process[rows] * (len(used) + 1) + names
+    call, name = operations.call[rows], operations.name
+    kernel = operations.process[rows] * (len(name.categories) + 1) + name.codes[rows]
     result = np.zeros(len(calls), bool)
     result[call[loads_code(calls.start_ns[call], calls.end_ns[call], kernel)]] = True
     return result

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import cut, distinct, in_order
+from xsp_post.arrays.cutting import cut, distinct
 from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
@@ -210,11 +210,13 @@ def _explain(
     parts.append(Pieces(lost, start[lost], end[lost], unknown, none, none, none))
     whole = Pieces(*(np.concatenate([getattr(part, one.name) for part in parts]) for one in fields(Pieces)[:-1]))
     gap = row[whole.row]
-    in_call = np.isin(whole.cause, (int(Cause.LAUNCH_CALL), int(Cause.LAUNCH_LATENCY)))
-    # before the first node, not between two
-    launch = np.append(tree.activities["launch_id"].to_numpy(), -2)
-    in_call &= launch[gaps.previous[gap]] != launch[gaps.next[gap]]
-    whole.cause[in_call & np.isin(whole.call, graph_launches)] = int(Cause.GRAPH_LAUNCH)
+    if graph_launches:
+        rows = np.flatnonzero(np.isin(whole.call, graph_launches))
+        rows = rows[np.isin(whole.cause[rows], (int(Cause.LAUNCH_CALL), int(Cause.LAUNCH_LATENCY)))]
+        # before the first node, not between two
+        launch = np.append(tree.activities["launch_id"].to_numpy(), -2)
+        rows = rows[launch[gaps.previous[gap[rows]]] != launch[gaps.next[gap[rows]]]]
+        whole.cause[rows] = int(Cause.GRAPH_LAUNCH)
     return pd.DataFrame(
         {
             "device": gaps.device[gap].astype(np.int16),
@@ -357,7 +359,7 @@ def _first_launches(tree: Tree) -> np.ndarray:
 
 def _coalesced(pieces: pd.DataFrame) -> pd.DataFrame:
     """Of one device in order of time, neighbours of one gap that differ in nothing made one."""
-    order = in_order(pieces["start_ns"].to_numpy())
+    order = np.argsort(pieces["start_ns"].to_numpy(), kind="stable")
     same = np.ones(max(len(pieces) - 1, 0), bool)
     for column in ("gap", "cause", "call_id", "node_id", "iteration_index", "layer_node_id", "detail_id"):
         values = pieces[column].to_numpy()[order]

@@ -59,9 +59,8 @@ def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ..
     names = (program.target, program.first, program.first_ns, program.second, program.second_ns)
     padded = []
     for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, same, begins, same)):
-        full = np.full(chunks * length, fill, np.int64)
-        full[: len(values)] = values
-        padded.append(np.ascontiguousarray(full.reshape(chunks, length).T + begin))
+        full = np.append(values, np.full(chunks * length - len(values), fill, np.int64)).reshape(chunks, length)
+        padded.append(np.add(full.T, begin, out=np.empty((length, chunks), np.int64)))
     return tuple(padded)
 
 

@@ -4,6 +4,8 @@ Launches, streams and copies are in the tables ``kernels`` and ``memory_operatio
 that waited for the device (what for follows from the call's name) and the streams that waited for events.
 """
 
+from __future__ import annotations
+
 import re
 from typing import Any
 
@@ -42,14 +44,14 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
     ``from_id`` is the last operation launched before it in the process (on the stream, where that is known),
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
-    trace, launch_id = tree.trace, tree.activities["launch_id"].to_numpy()
+    launched = _Launched(tree.trace, tree.activities["launch_id"].to_numpy())
     kinds = (_host_waits, _event_orders, _unnamed_orders, _graph_orders, _host_functions)
-    parts = [one(trace, launch_id) for one in kinds]
+    parts = [one(tree.trace, launched) for one in kinds]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
 
 
-def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def _host_waits(trace: Trace, launched: _Launched) -> pd.DataFrame:
     launches = trace.launches
     kind, end = np.full(len(launches), -1), launches["end_ns"].to_numpy().copy()
     rows, number = _named(trace, *(pattern for _, pattern in _PATTERNS))
@@ -65,7 +67,6 @@ def _host_waits(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     process = launches["process_index"].to_numpy()
     thread = launches["thread_index"].to_numpy()
     start = launches["start_ns"].to_numpy()
-    launched = _Launched(trace, launch_id)
     before = launched.last_before(process[rows], stream, start[rows])
     after = launched.first_after(thread[rows], start[rows])
     return _frame(trace, {
@@ -108,16 +109,18 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Calls that have a stream run a function of the host, and the operation (row) that their thread launched next:
     that waits for the function."""
-    launches, launched = trace.launches, _Launched(trace, launch_id)
-    rows, _ = _named(trace, _FUNCTION)
+    launches, (rows, _) = trace.launches, _named(trace, _FUNCTION)
+    if not len(rows):
+        return rows, rows
+    launched = _Launched(trace, launch_id)
     thread, start = (launches[name].to_numpy()[rows].astype(np.int64) for name in ("thread_index", "start_ns"))
     after = launched.first_after(thread, start)
     return rows[after >= 0], launched.rows[after[after >= 0]]
 
 
-def _host_functions(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def _host_functions(trace: Trace, launched: _Launched) -> pd.DataFrame:
     """What waited for a function of the host."""
-    call, after = host_functions(trace, launch_id)
+    call, after = host_functions(trace, launched.launch_id)
     stream, number = (trace.activities[name].to_numpy()[after] for name in ("stream_id", "correlation_id"))
     process, none = trace.launches["process_index"].to_numpy()[call], np.full(len(call), np.nan)
     return _orders(trace, edges.HOST_FUNCTION, none, number.astype(float), stream, call, process)
@@ -133,12 +136,11 @@ def _named(trace: Trace, *patterns: re.Pattern[str]) -> tuple[np.ndarray, np.nda
     return rows, number[rows]
 
 
-def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def _event_orders(trace: Trace, launched: _Launched) -> pd.DataFrame:
     """What a stream waited for: the last operation before the record of the event, where the capture has that."""
     waits = trace.synchronizations
     waits = waits[(waits["kind"].to_numpy() == SyncKind.STREAM_WAIT_EVENT) & (waits["launch_id"].to_numpy() >= 0)]
-    launches, launched = trace.launches, _Launched(trace, launch_id)
-    call = waits["launch_id"].to_numpy()
+    launches, call = trace.launches, waits["launch_id"].to_numpy()
     start = launches["start_ns"].to_numpy()
     process = waits["process_index"].to_numpy().astype(np.int64)
     stream = waits["stream_id"].to_numpy().astype(np.int64)
@@ -153,11 +155,11 @@ def _event_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     return _orders(trace, EVENT_ORDER, *ends, stream[found], call[found], process[found])
 
 
-def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def _unnamed_orders(trace: Trace, launched: _Launched) -> pd.DataFrame:
     """What streams waited for where the capture has the calls and not the events: a wait is for what its thread
     launches next, a record is of what its thread launched last. Of the latest records before a wait, one whose work
     ended just before that of the wait began, else the latest one whose work had ended by then."""
-    launches, launched = trace.launches, _Launched(trace, launch_id)
+    launches = trace.launches
     rows, number = _named(trace, re.compile("StreamWaitEvent"), re.compile("EventRecord"))
     wait, record = rows[number == 0], rows[number == 1]
     if len(trace.cuda_events) or (trace.synchronizations["event_record_correlation_id"].to_numpy() >= 0).any():
@@ -190,9 +192,11 @@ def _unnamed_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
     return _orders(trace, EVENT_ORDER, *ends, launched.stream[after[found]], wait[found], process[wait[found]])
 
 
-def _graph_orders(trace: Trace, launch_id: np.ndarray) -> pd.DataFrame:
+def _graph_orders(trace: Trace, launched: _Launched) -> pd.DataFrame:
     """Which kernels of a replay waited for one of another stream, by the edges of its graph."""
-    activities = trace.activities
+    if not len(trace.graph_edges):
+        return pd.DataFrame()
+    activities, launch_id = trace.activities, launched.launch_id
     nodes = activities[["process_index", "graph_node_id", "stream_id", "short_name_id"]].assign(launch=launch_id)
     nodes = nodes[(activities["kind"] == ActivityKind.KERNEL) & (launch_id >= 0) & (nodes["graph_node_id"] != 0)]
     pairs = nodes.merge(trace.graph_edges, left_on=["process_index", "graph_node_id"],
@@ -252,7 +256,7 @@ class _Launched:
     """The launches that started device work, to be looked up by time."""
 
     def __init__(self, trace: Trace, launch_id: np.ndarray) -> None:
-        self.rows = rows = np.flatnonzero(launch_id >= 0)
+        self.launch_id, self.rows = launch_id, (rows := np.flatnonzero(launch_id >= 0))
         call = launch_id[rows]
         activities, launches = trace.activities, trace.launches
         self.at = launches["start_ns"].to_numpy()[call]

@@ -41,10 +41,11 @@ def _is_before_backward(kernels: pd.DataFrame, is_backward: np.ndarray) -> np.nd
 
 def node_phases(tree: Tree) -> np.ndarray:
     """Code of `PHASES` per node: what its own text or the nearest range around it says."""
-    text = tree.names.node_text("phase")
-    own = np.zeros(len(tree.nodes), np.int8)
-    for code in (FORWARD, BACKWARD, OPTIMIZER):
-        own[text == PHASES[code]] = code
+    text = tree.names.node_category("phase")
+    said = [PHASES.index(one) if one in PHASES[:OTHER] else NONE for one in text.categories]
+    own = np.array(said, np.int8)[text.codes]
+    if not own.any():
+        return own
     forest = forest_of(tree.nodes["parent_id"].to_numpy())
     # inside backward or optimiser work nothing else begins
     closed = forest.outermost_around((own == BACKWARD) | (own == OPTIMIZER))
