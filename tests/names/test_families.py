@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from xsp_post.model.trace import ActivityKind
 from xsp_post.names import families as families_module
 from xsp_post.names.families import BROAD, FAMILIES, families, matches, normalise_kernel_name, rule_index, rules
+from xsp_post.names.patterns import found_in
+from xsp_post.tables.analyses.advice_kernels import _ODD
 
 HERE = Path(__file__).parent
 TABLE = [line.split("\t") for line in (HERE / "kernel_names.tsv").read_text(encoding="utf-8").splitlines()[2:]]
@@ -48,10 +50,11 @@ def test_every_family_has_names_and_every_rule_decides_one():
 
 def test_many_names_are_searched_for_all_rules_together(monkeypatch):
     names = [*NAMES, "matmul_scatter_gather_x", "abmm", "é nccl", "g" * 3000 + "gemm"]
-    one_by_one = rule_index(names)
+    one_by_one = [families_module._first_rule(name[: families_module._LONGEST]) for name in names]  # by Python
+    assert rule_index(names).tolist() == one_by_one
     monkeypatch.setattr(families_module.patterns, "_FEW", 0)
     families_module._first_rules.cache_clear()
-    assert rule_index(names).tolist() == one_by_one.tolist()
+    assert rule_index(names).tolist() == one_by_one
 
 
 @pytest.mark.parametrize("name", LANGUAGE_MODELS)
@@ -102,3 +105,9 @@ def test_hostile_names_cost_no_time():
     assert families(names).shape == (4,)
     assert normalise_kernel_name(names).shape == (4,)
     assert np.all(normalise_kernel_name(names) != "")
+
+
+def test_alignments_are_looked_for_in_many_names_as_in_few():
+    names = ["gemm_align1", "gemm_align2_stage3", "gemm_align16", "gemm"]
+    assert found_in(names, _ODD).tolist() == [True, True, False, False]
+    assert found_in(names * 2000, _ODD).tolist() == [True, True, False, False] * 2000  # by RE2

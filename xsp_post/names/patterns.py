@@ -88,11 +88,9 @@ def first_match(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool =
 def looked_at(
     texts: Sequence[str] | np.ndarray, many: Callable[[pa.Array, Sequence[str]], np.ndarray], one: Callable[[str], int]
 ) -> np.ndarray:
-    """A number for each text, int16: of many at once by RE2, where they are of ASCII (of other letters Python and RE2
+    """A number for each text, int16: of all at once by RE2, where they are of ASCII (of other letters Python and RE2
     differ in upper and lower case, and in what a digit is), else of one after the other."""
     is_plain = np.fromiter(map(str.isascii, texts), bool, len(texts))
-    if is_plain.sum() < _FEW:
-        is_plain[:] = False
     found = np.empty(len(texts), np.int16)
     if is_plain.any():
         plain = list(compress(texts, is_plain))
@@ -104,6 +102,8 @@ def looked_at(
 def found_in(texts: Sequence[str] | np.ndarray, pattern: str) -> np.ndarray:
     """In which texts Python finds the pattern, which RE2 can read, too; bool."""
     compiled = re.compile(pattern)
+    if len(texts) < _FEW:
+        return np.fromiter((compiled.search(text) is not None for text in texts), bool, len(texts))
     found = looked_at(texts, lambda array, _: matches(array, pattern), lambda text: compiled.search(text) is not None)
     return found.astype(bool)
 

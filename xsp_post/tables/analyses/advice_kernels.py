@@ -41,7 +41,7 @@ _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
-_ODD = r"align[12](?!\d)"  # so many elements are read at once
+_ODD = r"align[12](?:\D|$)"  # so many elements are read at once
 _OF_LIBRARY = (  # products of libraries that do not say which
     r"gem[mv]\d?[A-Z]|gemm(?:_forward|k\d)|sgemm_\d|maxwell_|pascal_|magma|rocblas|hipblas|mul_mat|dequant|moe|awq|gptq"
 )
