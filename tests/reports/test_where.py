@@ -371,3 +371,24 @@ def test_a_range_is_opened_where_what_is_inside_shows_most_of_it(parts, beside, 
     options = Options(model_range="^step", layer_range=f"^{layer}")
     found = [place_text(one) for one in said(builder.write(tmp_path / "report.sqlite"), options)[2]]
     assert ("part a" if is_opened else "block *") in found[0], found
+
+
+@pytest.mark.parametrize(("inside", "first"), [(60, "up"), (95, "conv")])
+def test_no_smaller_range_becomes_the_largest_place_because_one_was_opened(inside, first, tmp_path):
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+
+    def kernel(each):
+        builder.kernel("gemm", launch=(at, at + US), run=(at + US, at + each * US), grid=(1080, 1, 1))
+
+    for _ in range(12):
+        begin = at
+        kernel(inside)
+        builder.range("conv", at, at := at + (inside + 1) * US)
+        kernel(120 - inside)
+        builder.range("up", begin, at := at + (121 - inside) * US)
+        kernel(80)
+        builder.range("down", at, at := at + 81 * US)
+        builder.range("step", begin, at := at + US)
+    options = Options(model_range="^step", layer_range="^conv|^down")
+    found = said(builder.write(tmp_path / "report.sqlite"), options)[2]
+    assert place_text(found[0]).startswith(first), found

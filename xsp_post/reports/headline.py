@@ -59,8 +59,7 @@ def lines(results: Results) -> list[str]:
         of_phase = f" of {phase}" if several else ""
         text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
         text += [
-            f"  {format_ns(row['latency_ns']):>9}  {format_ratio_percent(row['latency_ratio']):>6}"
-            f"  {row['layer_name']}"
+            f"  {format_ns(row['latency_ns']):>9}  {format_ratio_percent(row['latency_ratio']):>6}  {row['layer_name']}"
             for row in rows
         ]
     if chosen["overheads"]:

@@ -256,7 +256,8 @@ class _Tree:
             if not is_all:
                 largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
             largest = sum(times[-most:] if is_all else times[-1:] if not self._is_layer(rows) else [])
-            is_most = 2 * largest >= self._time(rows, False)
+            others = max((self._time(*one) for one in candidates), default=0)  # else one of them would be the largest
+            is_most = largest >= max(self._time(rows, False) / 2, others)
             is_most &= self._shown(opened, found, most) >= _KEPT * largest_shown
             if groups and (opens or is_most):
                 candidates = opened
