@@ -122,6 +122,7 @@ def test_equal_layers_are_one_line_as_on_the_page():
     same = layers(6).assign(latency_ns=lambda rows: rows["layer_index"].gt(1) * MS + MS)
     said = text(a02=same)
     assert "5 × layer*" in said and "10.0 ms" in said and "layer1" in said and "layer6" not in said
+    assert "Top layers" not in text(a02=same.assign(latency_ns=NAN))  # of a training step
 
 
 def test_top_layers_are_of_the_largest_batch_size_measured():

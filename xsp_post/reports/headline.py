@@ -54,8 +54,6 @@ def lines(results: Results) -> list[str]:
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
     for phase, rows in _by_phase(chosen["layers"]):
-        if all(pd.isna(row["latency_ns"]) for row in rows):  # of a training step: kernel time by phase is in A2
-            continue
         of_phase = f" of {phase}" if several else ""
         text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
         text += [
@@ -123,15 +121,15 @@ def _top_layers(results: Results) -> list[dict[str, Any]]:
     """Of every phase, the five heaviest layers at the largest batch size that layers were measured at; equal ones are
     one row, which names the slowest."""
     layers, launches = (frame_or_empty(results, name) for name in ("a02", "a08"))
-    largest = layers["batch_size"].max()
-    launches = launches[launches["batch_size"].eq(largest)]
+    is_timed = layers["batch_size"].eq(layers["batch_size"].max()) & layers["latency_ns"].notna()
+    launches = launches[launches["batch_size"].eq(layers["batch_size"].max())]
     columns = ["batch_size", "phase", "layer_index", "layer_name", "layer_type", "latency_ns", "latency_ratio"]
     found: list[dict[str, Any]] = []
-    for phase, mine in layers[layers["batch_size"].eq(largest)].groupby("phase", sort=False, observed=True):
+    for phase, mine in layers[is_timed].groupby("phase", sort=False, observed=True):
         groups = layer_groups(mine, launches[launches["phase"].eq(phase)], TOP)
         slowest = mine.iloc[groups["first"]]
         names = [group_name(*pair) for pair in zip(rows_of(slowest), rows_of(groups))]
-        sums = {name: groups[name].to_numpy() for name in ("latency_ns", "latency_ratio")}
+        sums = groups[["latency_ns", "latency_ratio"]].set_index(slowest.index)
         found += _records(slowest.assign(layer_name=names, **sums), columns)
     return found
 

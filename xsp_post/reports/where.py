@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
-_MORE, _LEAST = 24, 6  # letters of a place than of what it did; of what is around it
+_MORE = 24  # letters of a place than of what it did
 _MUCH = 0.25  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
@@ -408,7 +408,7 @@ def place_text(place: Place, most: int = 60) -> str:
     what = "" if same and place.name else what_text(place, most)
     line = f" ({place.line})" if place.line else ""
     name, within, around = place.name.partition(" in ")  # what is around a place gives way before the place
-    around = shorten(around, max(most + _MORE - len(name + within), _LEAST))
+    around = shorten(around, max(most + _MORE - len(name + within), _MORE // 4))
     return ": ".join(filter(None, (shorten(name, most + _MORE) + within + around + line, what)))
 
 

@@ -37,7 +37,7 @@ from xsp_post.reports.verdict import (
 from xsp_post.reports.where import Place, next_capture, place_text, places, spares_little, what_text
 from xsp_post.tables.analyses.limits import LEAST_RATIO, ROWS_MISSING, CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
-from xsp_post.tables.analyses.ranks import rank_sentence
+from xsp_post.tables.analyses.ranks import late_ranks, rank_sentence
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
@@ -117,18 +117,8 @@ def ranks_line(results: Results) -> str:
 
 def late_rank_line(results: Results) -> str:
     """Which rank the others wait for, in a line; "" with fewer than two."""
-    ranks = frame_or_empty(results, "ranks", ["rank", "is_straggler", "last_count", "matched_count"])
-    if len(ranks) < 2:
-        return ""
-    late = ranks[ranks["is_straggler"].astype(bool)]
-    if late.empty:
-        said = sentence("ranks.even", count=len(ranks))
-    else:
-        first = late.sort_values("last_count", ascending=False).iloc[0]
-        names = ", ".join(f"rank {rank}" for rank in late["rank"].tolist()[:4])
-        key = "ranks.late" if len(late) == 1 and first["last_count"] > 0 else "ranks.later"
-        said = sentence(key, names=names, last=first["last_count"], count=first["matched_count"])
-    return " ".join((said, sentence("ranks.more")))
+    ranks = frame_or_empty(results, "ranks")
+    return f"{late_ranks(ranks)[0]} {sentence('ranks.more')}" if len(ranks) > 1 else ""
 
 
 def places_line(results: Results) -> str:

@@ -199,10 +199,10 @@ def rank_sentence(ranks: pd.DataFrame) -> str:
     if communication:
         hidden = format_ratio_percent(1 - exposed / communication)
         said.append(sentence("ranks.communication", time=format_ns(communication), share=hidden))
-    return " ".join((*said, *_late(ranks)))
+    return " ".join((*said, *late_ranks(ranks)))
 
 
-def _late(ranks: pd.DataFrame) -> list[str]:
+def late_ranks(ranks: pd.DataFrame) -> list[str]:
     """Sentences: which ranks the others wait for, and why the slowest of these is late."""
     slow = ranks[ranks["is_straggler"].astype(bool)].sort_values("compute_excess_ratio", ascending=False)
     if slow.empty:
