@@ -226,8 +226,8 @@ class _Tree:
         is_range = kind.ne("operator").to_numpy()
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
-        is_layer = self.level == "LAYER"
-        self.in_layer = is_layer | self.forest.inside(is_layer)
+        self.is_layer = self.level == "LAYER"
+        self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
@@ -255,7 +255,7 @@ class _Tree:
             opened += [(some, False) for some in alike.values()]
             if not is_all:
                 largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
-            largest = sum(times[-most:] if is_all else times[-1:] if not self._is_layer(rows) else [])
+            largest = sum(times[-most:] if is_all else times[-1:] if not self.is_layer[rows].all() else [])
             others = max((self._time(*one) for one in candidates), default=0)  # else one of them would be the largest
             is_most = largest >= max(self._time(rows, False) / 2, others)
             is_most &= self._shown(opened, found, most) >= _KEPT * largest_shown
@@ -297,9 +297,6 @@ class _Tree:
         """The time of the heaviest places, if ranges were opened no further."""
         times = [one.time_ns for one in found] + [self._time(*one) for one in candidates]
         return sum(sorted(times)[-most:])
-
-    def _is_layer(self, rows: np.ndarray) -> bool:
-        return bool((self.level[rows] == "LAYER").all())
 
     def _time(self, rows: np.ndarray, is_own: bool) -> int:
         return int((self.own if is_own else self.time)[rows].sum())
@@ -451,7 +448,7 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
         return sentence("next.stacks" if recorded.eq("torch").all() else "next.ranges")
     if limit.limits and KIND_OF[limit.limits[0]] == KERNEL:
         if int(limit.window["graph_busy_ns"]) > int(limit.window["kernel_ns"]):
-            return sentence("next.graphs")
+            return sentence("kernels.graphs")
         platforms = set(frame_or_empty(results, "platforms", ["platform"])["platform"].astype(str))
         if limit.is_gpu and "HIP" not in platforms and counted_work_of(results, limit.captures) is None:
             return sentence("next.counters")
