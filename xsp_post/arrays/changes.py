@@ -23,7 +23,6 @@ _CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not
 _LEAST_SIDE_OF_MANY = 3  # where there are so many captures that two outliers meet at an end by chance
 LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
 _SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
-_RARE, _LEAST_SCORE = 0.99, 3.0  # quantile of a measure's own scores that they are compared in units of, and its least
 _HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
@@ -99,7 +98,7 @@ def _search(
         noise = all_values.copy()  # one large difference would be as large anywhere
         change = _changed(values, replace(seen, line=seen.step * 0)) - np.median(values, axis=0)
         noise[part] -= np.where(seen.step > clear, change, 0.0)
-        shown = seen.best > _critical(noise, count, wander, floor, asked, shares, seen, side)
+        shown = seen.best > _critical(noise, count, wander, floor, shares, seen, side)
         shown &= np.ptp(_changed(whole[part], seen), axis=0) >= least
         if len(whole) >= LEAST_SHUFFLED:
             after = np.arange(count)[:, None] >= seen.place
@@ -294,8 +293,7 @@ def _course(values: FloatArray) -> FloatArray:
 
 
 def _critical(
-    noise: FloatArray, count: int, wander: FloatArray, floor: FloatArray, least: FloatArray, shares: FloatArray,
-    seen: _Scores, side: int,
+    noise: FloatArray, count: int, wander: FloatArray, floor: FloatArray, shares: FloatArray, seen: _Scores, side: int,
 ) -> FloatArray:  # fmt: skip
     """What a measure's best score in ``count`` captures must exceed, (measures,), where all captures are ``noise``."""
     if len(noise) < LEAST_SHUFFLED:
@@ -310,13 +308,13 @@ def _critical(
             order = _shuffled(random, len(noise), _TOGETHER if more.any() else 1)[:, :count]
             drawn = _wandering(added[order], more)
             found = _wander(drawn, floor) if more.any() else wander
-            scores = np.concatenate([scores, _scores(drawn, found, floor, least, side).best])
-        # by chance; of a measure with outliers that is more than of others, which it must not hide
-        usual = np.maximum(np.quantile(scores, _RARE, axis=0), _LEAST_SCORE)
-        highest = (scores / usual).max(axis=1)
-        if (highest >= (seen.best / usual).max()).mean() > _HOPELESS:
+            scores = np.concatenate([scores, _scores(drawn, found, floor, floor * 0, side).best])
+        # by chance; of a measure with outliers that is more, which must not hide the others (Romano and Wolf 2005)
+        usual, spread = scores.mean(axis=0), np.maximum(scores.std(axis=0), np.finfo(float).tiny)
+        highest = ((scores - usual) / spread).max(axis=1)
+        if (highest >= ((seen.best - usual) / spread).max()).mean() > _HOPELESS:
             return np.full(len(shares), np.inf)
-    return usual * np.quantile(highest, 1 - ALARM_RATE / 2)
+    return usual + spread * np.quantile(highest, 1 - ALARM_RATE / 2)
 
 
 def _shuffled(random: np.random.Generator, count: int, together: int) -> IntArray:

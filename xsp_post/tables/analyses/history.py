@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import DRIFT, OF_NORMAL, STEP, Change, changes, drift_sizes, sizes
+from xsp_post.arrays.changes import DRIFT, LEAST_SHUFFLED, STEP, Change, changes, drift_sizes, sizes
 from xsp_post.model.results import Results, of_captures, typed
 from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times
@@ -29,7 +29,6 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
 _LEAST_CAUSE = 0.05  # of the model's latency, of a cause that says whether all take longer
-_UNLIKE, _ROUNDS = 0.5, 10  # spread of powers with which measures follow it
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
 
@@ -168,17 +167,17 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
 
 
 def _following(logs: np.ndarray, slowness: np.ndarray) -> np.ndarray:
-    """With which power each measure follows the machine's speed, from one capture to the next: robust (Huber 1964),
-    and near 1 where the captures do not tell. Shape (measures,)."""
+    """With which power each measure follows the machine's speed, from one capture to the next: the straight line
+    through 0 with the least sum of distances, which one change does not move; 1 of few captures. Shape (measures,)."""
     steps, moves = np.diff(slowness, axis=0), np.diff(logs, axis=0)
-    power = np.ones(logs.shape[1])
-    for _ in range(_ROUNDS if len(steps) else 0):
-        rest = np.abs(moves - power * steps)
-        usual = np.median(rest, axis=0) / OF_NORMAL + _LEAST_SPREAD
-        weight = np.minimum(1.0, usual / np.maximum(rest, 1e-12))
-        known = (usual / _UNLIKE) ** 2
-        power = ((weight * steps * moves).sum(axis=0) + known) / ((weight * steps**2).sum(axis=0) + known)
-    return power
+    moved = np.abs(steps[:, 0]) > 0
+    if len(logs) < LEAST_SHUFFLED or not moved.any():
+        return np.ones(logs.shape[1])
+    power = moves[moved] / steps[moved]
+    order = power.argsort(axis=0)
+    weight = np.abs(steps[moved, 0])[order].cumsum(axis=0)  # their weighted median
+    middle = (weight < weight[-1] / 2).sum(axis=0)
+    return np.take_along_axis(np.take_along_axis(power, order, axis=0), middle[None], axis=0)[0]
 
 
 def _is_machines(values: np.ndarray, levels: np.ndarray, found: list[Change], number: int) -> bool:
