@@ -133,8 +133,8 @@ def _of_advice(advice: list[Advice], limit: Limit) -> list[str]:
     what half of it saves, but for remedies that remove an order of things."""
     mine = [one for one in advice if one.bound_of == "the time"]
     found = []
-    best = max((one.weight for one in mine if one.is_limit), default=0)
-    if best and not mine[0].is_limit and mine[0].weight < best:
+    best = min((one.place for one in mine if one.is_limit), default=None)
+    if best and not mine[0].is_limit and best < mine[0].place:
         found.append(f"first advice {mine[0].code} spares {mine[0].resource}, not {limit.limits}")
     for one in mine[:1]:
         own = one.resource.split("+")

@@ -15,7 +15,7 @@ from generators.simulator import Act, Machine, Program, World
 from helpers import called
 
 from xsp_post.compare import compare
-from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _of_executions
+from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _of_executions, _paces
 from xsp_post.compare.impact import are_unlike
 from xsp_post.compare.matching import match_cases
 from xsp_post.compare.statements import sentence_of
@@ -158,12 +158,16 @@ def test_a_pace_is_that_of_executions_of_one_kind_in_a_row():
     case = np.array([0, 0, 1, 0, 0])
     rows = pd.DataFrame({"case_index": case, "is_measured": True, "is_model": True, "latency_ns": 4.0, "capture_id": 0,
                          "iteration_index": np.arange(5), "process_id": 1, "start_ns": np.arange(5) * 10,
-                         "device_offset_ns": 1.0, "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
+                         "end_ns": np.arange(5) * 10 + 4, "device_offset_ns": 1.0,
+                         "projection_ns": [3.0, 3, 3, 3, 5]})  # fmt: skip
     frame = pd.DataFrame({"phase": ["prefill", "decode"], "batch_size": -1})
     side = SimpleNamespace(
         cases=SimpleNamespace(iterations=rows, frame=frame), pair_of_case=np.array([0, 1]), results=Analysis({})
     )
     assert _executions(side)["pace"].fillna(-1).tolist() == [-1, 10, -1, -1, 12]
+    # three threads end theirs together
+    rows = pd.DataFrame({"case_index": 0, "end": [30, 31, 32, 60, 61, 62], "start_ns": [0, 1, 2, 30, 31, 32]})
+    assert _paces(rows.assign(end_ns=rows["end"])).fillna(-1).tolist() == [-1, -1, -1, 10, -1, -1]
 
 
 def test_host_code_between_executions_is_part_of_the_pace_and_of_the_causes(tmp_path):

@@ -596,7 +596,7 @@ RETUNED = (
     Edited(features, "copy-together", "host copies launches", "both"),
     Edited(cells, "cuda-graphs fuse-elementwise larger-batch", "host launches", "both", does_more=True),
     Edited(accumulated, "larger-batch", "host launches", "both"),
-    Edited(bubble, "overlap-collectives", "communication ranks kernels", "nsys", ranks=2),
+    Edited(bubble, "overlap-collectives late-rank", "communication ranks kernels", "nsys", ranks=2),
     Edited(transposed, "", "kernels", "both"),
     Edited(upsampled, "fuse-elementwise", "kernels", "both"),
 )  # fmt: skip

@@ -343,7 +343,7 @@ class Machine:
             run = (work.start or 0, work.end or 0)
             if work.act.what == "copy":
                 to_host = "HtoD" if work.act.name == "input" else "DtoH"
-                export.memcpy(max(12 * work.act.ns, 4), run=run, kind=to_host, **where)
+                export.memcpy(max(12 * (work.act.ns - 1_400), 4), run=run, kind=to_host, **where)
             elif work.act.what == "memset":
                 export.memset(max(100 * work.act.ns, 4), run=run, **where)
             else:

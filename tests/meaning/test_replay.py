@@ -98,7 +98,8 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
          ["fuse-elementwise", "remove-synchronization", "late-rank", "cuda-graphs", "overlap-collectives"],
          True),  # kernels limit; the host waits 33 times in copies, and launches late after them
         # 1,312 times cudaDeviceSynchronize, mostly after kernels of a few µs; between two steps it writes to a file
-        ("nsys/cloverleaf_a100.sqlite", ["remove-synchronization", "overlap-copies", "host-blocked"], False),
+        ("nsys/cloverleaf_a100.sqlite",
+         ["remove-synchronization", "overlap-copies", "host-blocked", "launch-shape"], False),
         ("nsys/transformer_2.7b_a100_nvtx.sqlite",
          ["tensor-cores", "fuse-attention", "fuse-elementwise", "copy-once"], True),
         ("kineto/timesformer_h100.pt.trace.json.gz",

@@ -125,10 +125,20 @@ def _executions(side: Side) -> pd.DataFrame:
     work = rows["device_offset_ns"] + rows["projection_ns"]  # where its device work ends, else the execution itself
     rows = rows.assign(end=rows["start_ns"] + work.fillna(rows["latency_ns"]))
     rows = rows.sort_values(["capture_id", "process_id", "end"])
-    steps = rows.groupby(["capture_id", "process_id"])[["end", "start_ns"]].diff()
-    is_next = steps.gt(0).all(axis=1) & rows["case_index"].eq(rows["case_index"].shift())
-    is_next &= ~rows["capture_id"].isin(shared_captures(side.results))
-    return rows.assign(pace=steps["end"].where(is_next))
+    paces = [_paces(one) for _, one in rows.groupby(["capture_id", "process_id"])]
+    is_lone = ~rows["capture_id"].isin(shared_captures(side.results))
+    return rows.assign(pace=pd.concat([*paces, pd.Series(dtype=float)]).where(is_lone))
+
+
+def _paces(rows: pd.DataFrame) -> pd.Series:
+    """Of a process, by end. Of several executions that the host has at a time, all in a row are one pace: threads end
+    theirs together, and a graph holds several."""
+    begin, end = np.sort(rows["start_ns"]), np.sort(rows["end_ns"])
+    place = np.arange(len(rows))
+    count = int(max((place + 1 - np.searchsorted(end, begin, "right")).max(), 1))
+    steps = rows[["end", "start_ns"]].diff(count)
+    is_next = steps.gt(0).all(axis=1) & rows["case_index"].eq(rows["case_index"].shift(count)) & (place % count == 0)
+    return steps["end"].where(is_next) / count
 
 
 def paces(side: Side) -> pd.DataFrame:

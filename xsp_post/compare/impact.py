@@ -28,10 +28,8 @@ _WINDOW = ["window_ns", "busy_ns", "idle_ns"]
 _ENDS = (0.05, 0.95)
 # Kernel names whose amounts of work are more than so many times one another show no two windows on one program.
 _MOST_APART = 1.5
-# Executions of one side hold the work of several of the other where this share of the different kernels and shapes
+# Executions of one side hold the work of several of the other where this share of the kernels that both have is apart.
 _ALIKE_SHARE = 0.9
-# runs so many times as often, but for this share of it.
-_FACTOR_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -95,8 +93,8 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
 
 def are_unlike(sides: list[Side]) -> bool:
     """Whether an execution of one side holds the work of several of the other: nearly all kernels of one name and shape
-    so many times as often, other numbers of executions in as many outermost ranges of the same names, or no kernel on
-    both sides. Else executions that somebody marked alike on both sides are one thing, whatever they hold."""
+    more often in it, other numbers of executions in as many outermost ranges of the same names, or no kernel on both
+    sides. Else executions that somebody marked alike on both sides are one thing, whatever they hold."""
     chosen = [deepest(side.results) for side in sides]
     units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
     if not all(units):
@@ -108,13 +106,12 @@ def are_unlike(sides: list[Side]) -> bool:
     if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
         return False
     shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
-    unit, ratio, _, _ = _work(shapes)
-    each = (shapes["other_count"] / shapes["base_count"])[shapes[["base_count", "other_count"]].all(axis=1)]
-    if not len(each):  # nothing says that both hold the same
+    common = shapes[shapes[["base_count", "other_count"]].all(axis=1)]
+    if common.empty:  # nothing says that both hold the same
         return is_apart and any(mark.any() for mark in marks)
-    factor = ratio * units[BASE] / units[OTHER]
-    is_one = (each / ratio - 1).abs().le(_FACTOR_SHARE).mean() >= _ALIKE_SHARE
-    return unit == WORK and is_one and max(factor, 1 / factor) > _MOST_APART
+    factor, time = common["other_count"] / common["base_count"] * units[BASE] / units[OTHER], common["base_total"]
+    apart = [time[one > _MOST_APART].sum() for one in (factor, 1 / factor)]
+    return bool(max(apart) >= _ALIKE_SHARE * time.sum())
 
 
 def _outermost(results: Results, ids: list[int]) -> pd.Series:

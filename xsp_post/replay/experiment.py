@@ -464,6 +464,7 @@ def _at_its_quickest(graph: Graph, amounts: Amounts, _: float) -> None:
 QUICK_HOST, MAKERS = "quick host", "makers"
 IDEALS = SHORTER | {
     "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
+    "messages": lambda graph, amounts, _: _remove(graph, amounts, graph.recording.operations.are(COMMUNICATION)),
     "waiting calls": _without_waiting_calls, "values": _without_values, MAKERS: _without_makers,
     QUICK_HOST: _at_its_quickest,
 }  # fmt: skip

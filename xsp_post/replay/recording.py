@@ -239,7 +239,7 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
 
 def are_few(copies: pd.DataFrame) -> pd.Series:
     """Which copies between host and device are of a few values."""
-    return copies["bytes"].le(FEW_BYTES) | (copies["end_ns"] - copies["start_ns"]).le(SHORT_COPY_NS)
+    return copies["bytes"].le(FEW_BYTES)
 
 
 def _launched(rows: pd.DataFrame, capture_id: int, span: tuple[int, int] | None) -> pd.DataFrame:

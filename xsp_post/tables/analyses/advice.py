@@ -2,7 +2,7 @@
 
 The rules (`advice_kernels`, `advice_host`) find the remedies of `remedies.txt` whose needs the recording shows, and the
 time that each concerns. No remedy promises more than a replay of its ideal (`ideal_gain`). First comes what saves most
-as far as a replay knows (`Advice.weight`).
+as far as a replay knows (`Advice.place`).
 """
 
 import math
@@ -35,17 +35,10 @@ _IDEAL = {
     "host": "host; launches", "launches": "host; launches", "synchronisation": "sync=none; copy=overlap",
 }  # fmt: skip
 FAR = 2  # times the estimate: why a bound is so much more has to be said
-# To wait less comes before to hide the waiting, to do less after a read before to read later; what has a kernel of its
-# own before what a compiler makes.
-_PARTS_OF = {
-    "overlap-collectives": ("late-rank",),
-    "item-in-step": ("host-code", "host-blocked"),
-    "fuse-elementwise": ("fuse-attention", "fused-optimiser", "cast-once"),
-}
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
-OF_ALL = ("larger-batch", "cuda-graphs", "copy-less")  # they ask much of a program, and name no place
+OF_ALL = ("larger-batch", "cuda-graphs", "copy-less", "heavy-kernel")  # they ask much of a program
 
 
 @dataclass(frozen=True)
@@ -70,11 +63,11 @@ class Advice:
     more: str = ""  # when it saves far more than the estimate
 
     @property
-    def weight(self) -> float:
-        """What a replay of the change saves, else the bound, or half of a time that is no bound; half where it changes
-        everything and names no place."""
+    def place(self) -> tuple[bool, float]:
+        """In the order: first what saves most, by a replay of the change, else by the bound, or half of a time that is
+        no bound; half where it changes everything and names no place; what is paid once last."""
         known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
-        return known / 2 if self.code in OF_ALL else known
+        return self.resource == "none", -known / 2 if self.code in OF_ALL else -known
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -103,22 +96,10 @@ def _known(results: Results, limit: Limit) -> tuple[bool, list[Advice]]:
     if not last or last[0][0] != limit:
         found = _worth(results, limit)
         said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
-        said.sort(key=lambda one: -one.weight)
+        said.sort(key=lambda one: one.place)
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
-        said = _special_first(said)
         last[:] = [(limit, bool(found), said[:MOST])]
     return last[0][1:]
-
-
-def _special_first(said: list[Advice]) -> list[Advice]:
-    """Advice in its order, but what mends a part of something alone, and half as much of it or more, before what mends
-    all of it; what is paid once comes last."""
-    weights = {one.code: one.weight for one in said}
-    place = {}
-    for code, weight in weights.items():
-        parts = [weights[part] for part in _PARTS_OF.get(code, ()) if weights.get(part, 0) >= weight / 2]
-        place[code] = (-min([weight, *parts]), bool(parts))
-    return sorted(said, key=lambda one: (one.resource == "none", *place[one.code]))
 
 
 def _worth(results: Results, limit: Limit) -> list[Found]:
@@ -141,12 +122,13 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     words = one.words
     change = remedy.change.format(**words)
     whole = one.whole_ns or limit.whole_ns
+    is_open = one.is_open or (one.factors is not None and not one.factors.all())  # with a kernel its launch goes
     what = _TWO_SPACES.sub("", (remedy.what if one.is_sure else remedy.unsure).format(**words))
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=f"the {format_ns(whole / max(limit.device_count, 1))} {one.whole}" if one.whole else "the time",
         resource=remedy.resource,
-        is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=one.is_bound and not one.is_open,
+        is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=one.is_bound and not is_open,
     )  # fmt: skip
     has_none = one.whole or remedy.resources & _ONCE or remedy.ideal == "none"
     identity = None if has_none else replayable(results, limit)
@@ -160,8 +142,6 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if gain < max(identity.error_ratio, LEAST_RATIO):
         return None
     most = min(math.ceil(gain * whole), limit.known_ns)
-    # what one device loses, all may lose that wait for it
-    bound = most if one.is_open else min(most, int(one.spent_ns) * max(limit.device_count, 1))
     asks = change and texts != [change] and one.has_estimate
     known = ideal_gain(results, identity, limit.captures[0], [change], likely) if asks else None
     if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
@@ -173,10 +153,11 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         least = factors if likely is None else likely
         known = ideal_gain(results, identity, limit.captures[0], [], least, with_launches=False)
     if known is not None and known < LEAST_RATIO:
-        if factors is None or change or (factors > 0).all():
+        if factors is None or change or not is_open:
             return None
         known = None  # all that it saves are launches
-    estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
+    estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
+    bound = most if one.is_open or factors is not None else min(most, max(int(one.spent_ns), estimate))
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",
                    more=remedy.more if 0 <= FAR * estimate <= bound else "", is_bound=one.is_bound,
                    replay_error_ratio=identity.error_ratio)  # fmt: skip

@@ -24,7 +24,7 @@ from xsp_post.tables.analyses.remedies import words_for
 
 # Nobody moves the code of these ranges.
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
-_LONG_PIECE_RATIO = 0.1  # of an execution: host code in one piece that somebody can find
+MUCH_RATIO = 0.1  # of the time, of an execution: what somebody would look for
 _FEW_EXECUTIONS = 3
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, str] = {}
@@ -100,6 +100,11 @@ class Situation:
         """Rows of these causes."""
         return self.causes[self.causes["cause"].isin(names)]
 
+    def lost(self, rows: pd.DataFrame) -> int:
+        """The idle time of these causes, of all devices as if each had as much as the one with most: others wait."""
+        most = rows.groupby(["capture_id", "device_id"])["idle_ns"].sum().max()
+        return int(np.nan_to_num(most)) * self.limit.device_count
+
     @cached_property
     def _paths(self) -> tuple[np.ndarray, list[str], np.ndarray]:
         columns = ["path_id", "parent_path_id", "name"]
@@ -147,7 +152,7 @@ class Situation:
         owned = self._owners[self._owners.any(axis=1)].index
         is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < LUMP_NS, ~self.is_lump(rows))
         is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
-        is_short |= is_once & (rows["idle_ns"] < _LONG_PIECE_RATIO * self.limit.window_ns)
+        is_short |= is_once & (rows["idle_ns"] < MUCH_RATIO * self.limit.window_ns)
         return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
 
     def place(self, rows: pd.DataFrame) -> str:
@@ -166,7 +171,7 @@ class Situation:
         """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
         each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
         times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
-        is_long = rows["longest_ns"] >= max(_LONG_PIECE_RATIO * each, LUMP_NS)
+        is_long = rows["longest_ns"] >= max(MUCH_RATIO * each, LUMP_NS)
         is_one = is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
         is_lump = is_one | (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
         return rows["cause"].isin(["host_code", "sleep"]) & is_lump

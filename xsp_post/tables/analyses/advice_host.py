@@ -10,14 +10,12 @@ from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
-from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation
-from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LOADING, OUTSIDE, lead_in
+from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
+from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
-LEAST_LAUNCHES = 20  # between two waits: fewer are not worth a graph
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
-LEAST_BEFORE_RATIO = 0.1  # of what came before the first device work or the first execution
-LEAST_READS, MANY_RATIO = 50, 0.2  # results that the host reads in one execution, and waiting, that make a host loop
+LEAST_READS = 50  # results that the host reads in one execution of a loop
 LOADER = r"DataLoader"
 OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
 COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
@@ -42,7 +40,7 @@ def _loader(situation: Situation) -> list[Found]:
         return []
     has_workers = situation.causes["owner"].str.contains("MultiProcessing", regex=False).any()
     workers = "more of them, or a larger prefetch_factor" if has_workers else "num_workers=4 or more"
-    spent = _sum(rows)
+    spent = situation.lost(rows)
     said = f"The device waited {format_ns(spent)} inside the DataLoader, operators inside it included."
     # without its work, and that of its threads, beside it the rest of the step may be faster, too
     ideal = f"host:.*{LOADER}.*=none"
@@ -54,20 +52,16 @@ def _optimiser(situation: Situation) -> list[Found]:
     columns = ["name", "call_count", "kernel_count", "kernel_ns"]
     paths = of_captures(situation.results, "paths", situation.limit.captures, columns)
     paths = paths[paths["name"].astype(str).str.match(OPTIMISER)]
-    paths = paths[paths["kernel_count"] >= LEAST_LAUNCHES * paths["call_count"]]
+    paths = paths[paths["kernel_count"] >= LEAST_OPERATIONS * paths["call_count"]]
     paths = paths[~paths["name"].isin(situation.names_around(_FUSED_OPERATOR))]
     count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
     if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
         return []
-    spent = _sum(situation.inside(f"^(?:{names})$"))
+    spent = situation.lost(situation.inside(f"^(?:{names})$"))
     each = count / max(paths["call_count"].sum(), 1)
     said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
     spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
     return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{names}=none")
-
-
-def _sum(rows: pd.DataFrame) -> int:
-    return int(rows["idle_ns"].sum())
 
 
 def _launches(situation: Situation) -> list[Found]:
@@ -75,8 +69,8 @@ def _launches(situation: Situation) -> list[Found]:
     limit, rows = situation.limit, situation.kernels
     count = situation.window("kernel_count")
     graphs = situation.waited("graph_launch")
-    said = f"The device waited {format_ns(_sum(graphs))} while graphs were launched."
-    of_graphs = situation.found("graph-launch", _sum(graphs), said)
+    said = f"The device waited {format_ns(situation.lost(graphs))} while graphs were launched."
+    of_graphs = situation.found("graph-launch", situation.lost(graphs), said)
     if not count:
         return of_graphs
     mean = situation.window("kernel_ns") / count
@@ -84,7 +78,7 @@ def _launches(situation: Situation) -> list[Found]:
     of_launch = rows.groupby(["capture_id", "process_id", "correlation_id"])["start_ns"]
     nodes = of_launch.transform("size").fillna(1)
     # a graph of fewer is a piece, a launch among others; what alone is said to be of a graph was not joined to it
-    is_whole = rows["is_node"] & ~nodes.between(2, LEAST_LAUNCHES - 1)
+    is_whole = rows["is_node"] & ~nodes.between(2, LEAST_OPERATIONS - 1)
     in_graphs = float(is_whole.mean()) if len(rows) else 0.0
     in_pieces = bool((rows["is_node"] & ~is_whole).any())
     found = [] if in_pieces else of_graphs
@@ -94,37 +88,38 @@ def _launches(situation: Situation) -> list[Found]:
     breaks = max(situation.waits + situation.blocking_count, int(values.sum()))
     breaks += int(situation.waited("allocation")["piece_count"].sum())
     launched = float((~is_whole / nodes.where(rows["is_node"], 1)).sum()) if len(rows) else count
-    between = launched / max(breaks, situation.execution_count)
+    between = launched / max(breaks, 1)
     host = situation.waited(*_BETWEEN_LAUNCHES)
     # long code in ranges of the program itself has to run, too
     own = host["owner"].ne("") & (host["longest_ns"] >= LONG_HOST_NS) & ~situation.is_framework(host)
     host = host[~own & ~situation.is_lump(host) & ~host.index.isin(situation.inside(LOADER).index)]
     causes = situation.causes
     is_once = causes["cause"].isin(["profiler_overhead", *LOADING])
-    known = _sum(causes[~is_once])
-    can = limit.is_gpu and not situation.platforms & {"MTIA", "JAX"}
-    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_LAUNCHES and situation.is_repeated:
-        said = (f"The device waited {format_ns(_sum(mine))} for launches and {format_ns(_sum(host))} for host code "
-                f"between them; {format_count(count)} kernels of {format_ns(mean)} on average.")  # fmt: skip
-        found += situation.found("cuda-graphs", _sum(mine) + _sum(host), said)
+    known = situation.lost(causes[~is_once])
+    can = limit.is_gpu and "MTIA" not in situation.platforms
+    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated:
+        spent = situation.lost(pd.concat([mine, host]))
+        said = f"The device waited {format_ns(spent)} for launches and host code between them; "
+        said += f"{format_count(count)} kernels of {format_ns(mean)} on average."
+        found += situation.found("cuda-graphs", spent, said)
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     decides = situation.window("copy_busy_ns") < situation.window("kernel_ns")  # else it fetches data
-    is_loop = reads >= LEAST_READS and between < LEAST_LAUNCHES and short > 0.5 and decides
+    is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5 and decides
     # passes of a solver, which is none of PyTorch as a rule, go on from one another
-    if situation.is_torch and is_loop and known > MANY_RATIO * limit.window_ns:
+    if situation.is_torch and is_loop and known > MUCH_RATIO * limit.window_ns:
         said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
                 f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
         found += situation.found("batch-host-loop", known + in_loop, said, words={"count": format_count(round(reads))})
-    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS) and count >= LEAST_LAUNCHES
+    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS) and count >= LEAST_OPERATIONS
     has_batch = bool(situation.platforms & _WITH_BATCH) or limit.scope != OUTSIDE
     if is_short and has_batch and limit.busy_ns < 0.5 * limit.window_ns:
         said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
                 f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
         grows |= situation.is_lump(causes)  # has a remedy of its own
-        found += situation.found("larger-batch", _sum(causes[~is_once & ~grows]), said, is_bound=False)
+        found += situation.found("larger-batch", situation.lost(causes[~is_once & ~grows]), said, is_bound=False)
     return found
 
 
@@ -144,7 +139,7 @@ def _reads(situation: Situation) -> list[Found]:
     later = int(gain * situation.limit.whole_ns) if is_often else 0
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
-    if (spent := max(_sum(reads), of_reads)) and count >= 2:
+    if (spent := max(situation.lost(reads), of_reads)) and count >= 2:
         said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
         found = situation.found("item-in-step", spent, said, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
@@ -156,7 +151,7 @@ def _reads(situation: Situation) -> list[Found]:
         later = 0
     rows = rows[~of_copies]
     others = _place_of(situation, "remove-synchronization", rows)
-    if later > _sum(rows):
+    if later > situation.lost(rows):
         said = (
             f"The host waited {format_count(situation.waits + blocking)} times, and launched late afterwards: "
             f"{format_ns(later)}."
@@ -172,9 +167,10 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     if rows.empty:
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
-    spent, owner, calls = int(owned.sum()), str(owned.idxmax()), rows.groupby("call_name", sort=False)["idle_ns"].sum()
+    spent, owner = situation.lost(rows), str(owned.idxmax())
+    calls = rows.groupby("call_name", sort=False)["idle_ns"].sum()
     named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
-    is_between = code == "host-code" and not owner and 2 * _sum(rows[rows["scope"].eq(BETWEEN)]) > spent
+    is_between = code == "host-code" and not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
     place = f"in {named}" if named else "between executions" * is_between
     longest = int(rows["longest_ns"].max()) if place and situation.limit.device_count == 1 else 0
     place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
@@ -205,12 +201,12 @@ def _host(situation: Situation) -> list[Found]:
     allocations = waited("allocation")
     count = int(allocations["piece_count"].sum())
     makes = allocations["call_name"].str.contains(MAKES)
-    is_made = _sum(allocations[makes]) > _sum(allocations) / 2
+    is_made = situation.lost(allocations[makes]) > situation.lost(allocations) / 2
     words = {"count": format_count(count), "once": "Make streams, events and graphs" if is_made else "Allocate"}
     words |= {"allocator": ""} if is_made else {}
     found = _place_of(situation, "allocate-once", allocations, **words) if count > 1 else []
     # PyTorch keeps memory: what one execution took is there for the next
-    is_first = situation.is_torch and situation.execution_count == 1 and count < LEAST_LAUNCHES and not is_made
+    is_first = situation.is_torch and situation.execution_count == 1 and count < LEAST_OPERATIONS and not is_made
     found = [replace(one, is_open=True, is_sure=not is_first) for one in found]
     queued, rests, threads = waited("queued", "device_wait"), waited("sleep"), waited("thread_wait")
     of_process = threads["detail"].eq("") & threads["call_name"].str.contains(_FOR_PROCESSES)
@@ -234,7 +230,7 @@ def _host(situation: Situation) -> list[Found]:
     # a frame around code of several ranges of the program is that of its thread: no place
     of_ranges = rows[rows["owner"].ne("") & ~situation.is_framework(rows)].groupby("call_name")["owner"].nunique()
     rows["call_name"] = rows["call_name"].mask(rows["call_name"].map(of_ranges).fillna(0).gt(1), "")
-    has_place = rows["owner"].ne("") | rows["call_name"].ne("") | situation.is_lump(rows)
+    has_place = rows["owner"].ne("") | rows["call_name"].ne("") | rows["idle_ns"].ge(LONG_HOST_NS * rows["piece_count"])
     rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):
         alike = without_numbers(rows["owner"])[0]  # equal layers are one place
@@ -245,7 +241,7 @@ def _host(situation: Situation) -> list[Found]:
 
 
 def _profiler(situation: Situation) -> list[Found]:
-    spent = _sum(situation.waited("profiler_overhead"))
+    spent = situation.lost(situation.waited("profiler_overhead"))
     how = "no stacks, shapes or memory"
     how = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none" if situation.is_nsys else how
     said = f"The profiler itself made the device wait {format_ns(spent)}."
@@ -259,8 +255,9 @@ def _loading(situation: Situation) -> list[Found]:
     devices = max(situation.limit.device_count, 1)
     early = row.idle_ns * devices if row is not None and row.cause in LOADING else 0
     compiles = are_compilation(rows["owner"]) | are_compilation(rows["call_name"])
-    spent, of_compiler = _sum(rows) + early, _place_of(situation, "warm-up", rows[compiles])
-    said = f"Code was loaded or compiled {_pieces(rows)}: {format_ns(_sum(rows))}" if len(rows) else "Code was loaded"
+    spent, of_compiler = situation.lost(rows), _place_of(situation, "warm-up", rows[compiles])
+    said = f"Code was loaded or compiled {_pieces(rows)}: {format_ns(spent)}" if len(rows) else "Code was loaded"
+    spent += early
     said += f", {format_ns(early)} before the first device work." if early else "."
     is_sure = bool(of_compiler) and of_compiler[0].spent_ns > spent / 2
     words = of_compiler[0].words if is_sure else {}
@@ -274,7 +271,7 @@ def _before_device_work(situation: Situation) -> list[Found]:
     time, row = lead_in(situation.results, situation.limit)
     devices = max(situation.limit.device_count, 1)
     whole, spent = situation.limit.whole_ns + time * devices, 0 if row is None else row.idle_ns * devices
-    if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or spent < LEAST_BEFORE_RATIO * whole:
+    if row is None or GROUP_OF_CAUSE.get(row.cause) != HOST or spent < MUCH_RATIO * whole:
         return []
     if row.cause in LOADING or not (row.owner or row.call_name):
         return []
@@ -290,7 +287,7 @@ def _before_executions(situation: Situation) -> list[Found]:
     rows = rows[rows["end_ns"].le(rows["capture_id"].map(first).fillna(-1))]
     recorded = int(of_captures(results, "device_windows", limit.captures, ["window_ns"])["window_ns"].sum())
     spent = rows["duration_ns"].groupby([rows[name].astype(str) for name in ("direction", "memory_kind")]).sum()
-    if limit.scope != "execution" or not spent.max() >= LEAST_BEFORE_RATIO * recorded:
+    if limit.scope != "execution" or not spent.max() >= MUCH_RATIO * recorded:
         return []
     direction, kind = map(str, spent.index[int(spent.to_numpy().argmax())])
     rows, time = rows[rows["direction"].eq(direction) & rows["memory_kind"].eq(kind)], int(spent.max())

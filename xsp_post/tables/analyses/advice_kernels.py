@@ -15,15 +15,10 @@ from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
-from xsp_post.replay.collectives import POINT_TO_POINT
-from xsp_post.tables.analyses.advice_evidence import SHORT_KERNEL_NS, Found, Situation, replayable
-from xsp_post.tables.analyses.limits import SHAPE
+from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation, replayable
+from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 
-LEAST_MATRIX_RATIO = 0.05  # of the kernel time in products without tensor cores
-LEAST_SHAPE_RATIO = 0.1  # of the kernel time that full blocks on all multiprocessors would save
-LEAST_STREAM_RATIO = 0.1  # of the kernel time on a stream that could run beside others
-LEAST_PIECES = 20  # in one execution: small copies, parameters that are updated one by one
 LEAST_ATTENTIONS = 4  # as in a model of several layers
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
@@ -41,6 +36,7 @@ _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
+_NO_WORK = ["communication", "waiting"]  # families
 _ODD = r"align[12](?:\D|$)"  # so many elements are read at once
 _OF_LIBRARY = (  # products of libraries that do not say which
     r"gem[mv]\d?[A-Z]|gemm(?:_forward|k\d)|sgemm_\d|maxwell_|pascal_|magma|rocblas|hipblas|mul_mat|dequant|moe|awq|gptq"
@@ -57,7 +53,7 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     rates, spent, kernel = situation.rates, situation.window("simt_matrix_ns"), situation.window("kernel_ns")
     slow = rates.get("fp32", 0.0)
     fast = {pipe: rates[f"{pipe}_tensor"] for pipe in ("tf32", "bf16", "fp16") if rates.get(f"{pipe}_tensor", 0) > slow}
-    if spent < LEAST_MATRIX_RATIO * kernel or not slow or not fast:
+    if not spent or not slow or not fast:
         return []
     digits = {"tf32": "TF32 keeps 10 bits of the mantissa", "bf16": "BF16 keeps 7 bits of it",
               "fp16": "FP16 keeps 10 bits of it and ends at 65,504"}  # fmt: skip
@@ -87,18 +83,20 @@ def _tensor_cores(situation: Situation) -> list[Found]:
 
 
 def _own_products(situation: Situation) -> list[Found]:
-    """Products that a program's own kernels make, and those of sizes that no tensor core takes as they are."""
+    """Products that a program's own kernels make, those of sizes that no tensor core takes as they are, and one kernel
+    of its own that takes half of the time."""
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
     _, beside, _ = _in_attention(situation)  # one kernel for attention makes those, at any length
     # where no tensor core is used, each element is read alone, of any size
     odd = products & situation.is_called(_ODD) & ~beside & ~situation.by_name(without_tensor_cores, False)
-    own = products & ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY)
+    own = ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY) & ~rows["family"].isin(_NO_WORK)
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
-    found = []
-    for code, mine in (("library-product", own), ("pad-sizes", odd)):
+    each, found = rows["duration_ns"].groupby(rows["name"].astype(str)).transform("sum").to_numpy(), []
+    heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
+    for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
         time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
-        if len(time) and time.sum() >= LEAST_SHAPE_RATIO * situation.window("kernel_ns"):
+        if len(time):
             kernel = re.sub(r"[<(].*", "", str(time.idxmax()).removeprefix("void "))[:60]
             said = f"{format_count(int(mine.sum()))} such kernels take {format_ns(int(time.sum()))}."
             found += situation.found(code, float(time.sum()), said, words={"kernel": kernel})
@@ -112,8 +110,6 @@ def _weights(situation: Situation) -> list[Found]:
     bits = np.where(situation.is_called("gemv"), bits, np.nan)
     products = ~np.isnan(bits)
     spent = int(rows["duration_ns"].to_numpy()[products].sum())
-    if not spent or spent < LEAST_MATRIX_RATIO * situation.window("kernel_ns"):
-        return []
     said = f"{format_count(int(products.sum()))} products with one vector read each weight once: {format_ns(spent)}."
     return _goes(situation, "narrow-weights", said, np.where(products, _LEAST_BITS / bits, 1.0))
 
@@ -129,7 +125,7 @@ def _casts(situation: Situation) -> list[Found]:
     after = last[np.searchsorted(last, np.arange(len(rows)))] + 1 if len(rows) else last
     casts &= np.append(product, False)[after]
     spent = int(rows["duration_ns"].to_numpy()[casts].sum())
-    if not spent or spent < LEAST_SHAPE_RATIO * situation.window("kernel_ns"):
+    if spent < MUCH_RATIO * situation.window("kernel_ns"):
         return []
     said = f"{format_count(int(casts.sum()))} casts to 16 bits or fewer come just before products: {format_ns(spent)}."
     return _goes(situation, "cast-once", said, np.where(casts, 0.0, 1.0))
@@ -171,9 +167,7 @@ def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **w
     if each[known].sum() > 0:
         of_line = pd.Series(each[known]).groupby(lines.astype(object).to_numpy()[known]).sum()
         evidence += f" Most of it in {place_text(situation.results, str(of_line.idxmax()))}."
-    # with a kernel that goes, its launch goes, and the gap to the next
-    is_open = bool((stays == 0).any())
-    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words, is_open=is_open)
+    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words)
 
 
 def _in_attention(situation: Situation) -> tuple[np.ndarray, np.ndarray, int]:
@@ -206,27 +200,26 @@ def _elementwise(situation: Situation) -> list[Found]:
         return []
     computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
     can = computes | situation.is_called(_MOVES)  # at the ends of a chain they go with it
-    time, graph = rows["duration_ns"].to_numpy(), rows["is_node"].to_numpy(bool)
-    joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & ~(graph[1:] & graph[:-1])
+    time = rows["duration_ns"].to_numpy()
+    joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1])
     chain = np.cumsum(np.append(True, ~joined))
     in_chain = pd.Series(can).groupby(chain).transform("sum").gt(1)
-    long = (in_chain & pd.Series(computes).groupby(chain).transform("any")).to_numpy()
+    long = (in_chain & pd.Series(computes).groupby(chain).transform("any")).to_numpy() & ~_in_attention(situation)[0]
     # a fused chain reads its inputs and writes its output once: its shortest kernel stays
     likely = np.where(long, 0.0, 1.0)
     likely[pd.Series(time).groupby(chain).idxmin().to_numpy()] = 1.0
     # a chain behind a product may become a part of that
     behind = np.append(False, rows["family"].isin(PRODUCTS).to_numpy()[:-1] & (stream[1:] == stream[:-1]))
     stays = np.where(long & pd.Series(behind).groupby(chain).transform("first").to_numpy(), 0.0, likely)
-    count = int(pd.Series(chain[long]).nunique())
-    said = (f"{format_count(int(long.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
-            f"another in {format_count(count)} chains: {format_ns(int(time[long].sum()))}.")  # fmt: skip
-    found = [replace(one, likely=_by_start(rows, likely)) for one in _goes(situation, "fuse-elementwise", said, stays)]
-    updates = situation.is_called(_UPDATES)
-    if situation.is_torch and updates.sum() >= LEAST_PIECES * situation.execution_count:
-        mine = pd.Series(updates).groupby(chain).transform("any").to_numpy() & long
-        said = (f"{format_count(int(updates.sum()))} updates of one parameter, in {format_count(int(mine.sum()))} "
-                f"kernels: {format_ns(int(time[mine].sum()))}.")  # fmt: skip
-        found += _goes(situation, "fused-optimiser", said, np.where(mine, stays, 1.0))
+    updates, found = situation.is_called(_UPDATES), []
+    is_update = situation.is_torch and updates.sum() >= LEAST_OPERATIONS * situation.execution_count
+    updates = pd.Series(updates).groupby(chain).transform("any").to_numpy() & is_update
+    for code, mine in (("fuse-elementwise", long & ~updates), ("fused-optimiser", long & updates)):
+        count = format_count(int(pd.Series(chain[mine]).nunique()))
+        said = f"{format_count(int(mine.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
+        said += f"another in {count} chains: {format_ns(int(time[mine].sum()))}."
+        goes = _goes(situation, code, said, np.where(mine, stays, 1.0))
+        found += [replace(one, likely=_by_start(rows, np.where(mine, likely, 1.0))) for one in goes]
     return found
 
 
@@ -247,13 +240,13 @@ def _launch_shape(situation: Situation) -> list[Found]:
     warps = np.ceil(threads / _WARP)
     stays = np.minimum(threads / _WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < _WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
-    works = ~rows["family"].isin(["communication", "waiting"]).to_numpy() & (threads > 0) & (blocks > 0)
+    works = ~rows["family"].isin(_NO_WORK).to_numpy() & (threads > 0) & (blocks > 0)
     own = works & ~situation.is_called(_LIBRARY)
     more = _side_by_side(situation, float((rows["duration_ns"] * (1 - stays))[works & ~own].sum()))
     stays = np.where(own, stays, 1.0)
     spent = (rows["duration_ns"] * (1 - stays)).groupby(rows["name"], observed=True).sum()
     spent = spent.rename(index=str).sort_index()
-    if not len(spent) or not spent.sum() >= LEAST_SHAPE_RATIO * rows["duration_ns"].sum():
+    if not spent.sum():
         return more
     name = str(spent.idxmax())
     at = int(np.flatnonzero(rows["name"].eq(name).to_numpy() & (stays < 1))[0])
@@ -300,14 +293,14 @@ def _experts(situation: Situation) -> list[Found]:
 def _orders(situation: Situation) -> list[Found]:
     """Streams that events or the default stream put in an order although nothing of one runs beside the other."""
     rows = situation.kernels
-    rows = rows[~rows["family"].isin(["communication", "waiting"])]
+    rows = rows[~rows["family"].isin(_NO_WORK)]
     spent = rows.groupby("stream")["duration_ns"].sum()
-    spent = spent[spent >= LEAST_STREAM_RATIO * spent.sum()]
+    spent = spent[spent >= MUCH_RATIO * spent.sum()]
     rows = rows[rows["stream"].isin(spent.index)].sort_values("start_ns")
     identity = replayable(situation.results, situation.limit) if len(spent) > 1 else None
     count, each = 0 if identity is None else len(identity.graph.learnt.orders), situation.execution_count
     covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
-    if len(spent) < 2 or count < 2 * each or covered < (1 - LEAST_SHAPE_RATIO) * spent.sum():
+    if len(spent) < 2 or count < 2 * each or covered < (1 - MUCH_RATIO) * spent.sum():
         return []
     said = (f"{format_count(count)} times one of {len(spent)} streams waits for another (events, the default stream), "
             f"their kernels never run side by side: {format_ns(int(spent.sum() - spent.max()))} beside the busiest "
@@ -331,7 +324,7 @@ def _copies(situation: Situation) -> list[Found]:
     values = copies["is_small"] & copies["direction"].eq("device to host")  # that one side needs at once
     pieces = copies[~inside & ~values & (time < SHORT_KERNEL_NS)]
     count = int(pieces["direction"].value_counts().max()) if len(pieces) else 0
-    if count >= LEAST_PIECES * situation.execution_count and count > len(copies) / 2:
+    if count >= LEAST_OPERATIONS * situation.execution_count and count > len(copies) / 2:
         size = format_bytes(int(pieces["bytes"].mean()))
         said = f"{format_count(len(pieces))} copies of {size} on average; the device waited "
         said += f"{format_ns(waited)} in copy calls."
@@ -391,7 +384,6 @@ def _collectives(situation: Situation) -> list[Found]:
     is_mesh = len(groups) != 1  # who waits for a rank holds up others itself
     in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
     is_steady = len(late) == 1 and not in_turn
-    in_turn = in_turn and groups["kinds"].iloc[0] not in POINT_TO_POINT  # stages wait in turn, however fast they are
     if (is_steady and (is_most or is_much)) or (in_turn and is_most and is_much and alone):
         said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting"
         if not is_mesh and lost:

@@ -27,7 +27,7 @@ _SUITED = {
     "kernel": {RUN_KERNEL: 0, "": 0, RUN_LAYER: 4, RUN_MODEL: 5, RUN_COUNTERS: 9},
 }
 _UNKNOWN_LEVEL = 3
-_TIMES = ("process_id", "start_ns", "device_offset_ns", "projection_ns", "period_ns")
+_TIMES = ("process_id", "start_ns", "end_ns", "device_offset_ns", "projection_ns", "period_ns")
 
 
 @dataclass
