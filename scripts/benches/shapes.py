@@ -64,9 +64,9 @@ def one_shape(folder: Path, name: str, wanted: int, repeat: int) -> list[str]:
         done = measure(f"{command}, {name}", words, repeat=repeat, before=lambda: store.unlink(missing_ok=True))
         ratio, each = done.cpu_seconds / least.cpu_seconds, done.megabytes * 1e6 / rows
         shown.append(f"{ratio:6.2f} {done.cpu_seconds:6.2f} {each:6.0f}")
-        missed += _missed(done, ratio, each, command) if rows >= LEAST_ROWS else []
+        missed += _missed(done, ratio, each, command) if wanted >= LEAST_ROWS else []
     share = store.stat().st_size / source.stat().st_size
-    if rows >= LEAST_ROWS and share > STORE:
+    if wanted >= LEAST_ROWS and share > STORE:
         missed.append(f"store, {name}: {share:.2f} of the export's size (bar {STORE})")
     print(" ".join(shown), f" {share:5.2f}", flush=True)
     return missed
