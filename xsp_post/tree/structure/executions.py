@@ -7,8 +7,8 @@ row is an execution of another kind (the prefill before the decoding). Where onl
 execution.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from itertools import compress
 
 import numpy as np
 
@@ -32,10 +32,20 @@ from xsp_post.tree.structure.labels import (
     is_part_of_network,
     is_training_step,
 )
-from xsp_post.tree.structure.score import are_alike, worth
+from xsp_post.tree.structure.score import worth
+from xsp_post.tree.structure.weighing import (
+    LAYERS,
+    LOOPS,
+    MARKS,
+    OTHERS,
+    SECOND_MARKS,
+    Found,
+    SequenceFacts,
+    score,
+    update_ends,
+)
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
-_Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
 
@@ -307,11 +317,29 @@ def begins_at_pauses(structure: Structure, kind: Kind, launches: Launches) -> bo
 
 
 def find_executions(structure: Structure, launches: Launches) -> Executions:
-    """The executions of a sequence."""
-    loops, duration, constants = structure.loops, launches.duration, launches.constants
-    if not len(loops):
+    """The executions of a sequence: of all ways to cut it the one that explains it best."""
+    if not len(structure.loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
-    is_turn = np.isin(structure.turn_kind, _chosen_kinds(structure, launches))
+    found, reason = candidates(structure, launches)
+    facts = SequenceFacts(launches.symbols, launches.duration, launches.pause, launches.traits, structure.loops)
+    scores = [score(*one, facts) for one in found]
+    best = int(np.argmax(scores))
+    if scores[best] < 0:
+        return Executions(reason=reason or "no way to cut the launches explains them")
+    return _classified(*found[best][1], launches)
+
+
+def candidates(structure: Structure, launches: Launches) -> tuple[list[tuple[str, Found]], str]:
+    """Ways to cut a sequence into executions, each with its source (of `weighing`); why loops give none."""
+    of_loops, reason = _of_kinds(structure, _chosen_kinds(structure, launches), launches)
+    found = [(LOOPS, of_loops), *_turns_of_one(structure, launches), *_between_marks(structure, launches)]
+    return [one for one in found if len(one[1][0])], reason
+
+
+def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tuple[Found, str]:
+    """Executions that are turns of these kinds of loops, with what lies between them and is one as well; why none."""
+    loops, duration, constants = structure.loops, launches.duration, launches.constants
+    is_turn = np.isin(structure.turn_kind, kinds)
     is_turn &= ~_inside(structure, is_turn)
     is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
     rows = np.flatnonzero(is_turn)
@@ -325,11 +353,40 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     if not len(starts):
         return _of_layers(structure, layers, launches)
     starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
-    starts, ends, series = _with_others(structure, starts, ends, series, layers, launches)
-    return _classified(starts, ends, series, launches)
+    return _with_others(structure, starts, ends, series, layers, launches), ""
 
 
-def _sorted(*columns: np.ndarray) -> _Found:
+def _turns_of_one(structure: Structure, launches: Launches) -> Iterator[tuple[str, Found]]:
+    """Turns of each kind of loop that holds most of the launches or of the time."""
+    share = _shares(structure, np.ones(len(structure.turn_kind), bool), launches.duration)
+    for kind, one in enumerate(structure.kinds):
+        if one.turn_count > 1 and one.period > 1 and share[kind] >= launches.constants.most_ratio:
+            source = {LAYER: LAYERS, GRADIENTS: LAYERS, OTHER: OTHERS}.get(one.role, LOOPS)
+            yield source, _of_kinds(structure, [kind], launches)[0]
+
+
+def _between_marks(structure: Structure, launches: Launches) -> Iterator[tuple[str, Found]]:
+    """Stretches from mark to mark of the host, of each kind of mark, and from every second one: with and without what
+    stands before the first mark, and behind the last. Marks may stand in each layer, too."""
+    constants, n = launches.constants, len(launches)
+    layers = np.array([kind.period for kind in structure.kinds if kind.role == LAYER])
+    for mark in [] if launches.marks is None else np.unique(launches.marks, axis=0):
+        at = np.flatnonzero(mark)
+        ways = [(MARKS, at), (SECOND_MARKS, at[::2]), (SECOND_MARKS, at[1::2])]
+        ways += [(source, np.r_[0, begin]) for source, begin in ways if len(begin) and begin[0]]
+        for source, starts in ways if constants.fewest_turns * len(at) <= n else []:
+            if len(starts) < 2:
+                continue
+            ends, series = np.append(starts[1:], n), np.zeros(len(starts), np.int64)
+            size = ends - starts
+            near = np.minimum(layers, np.median(size)) >= constants.alike_ratio * np.maximum(layers, np.median(size))
+            source = LAYERS if near.any() else source
+            yield source, (starts, ends, series)
+            if len(starts) > 2 and size[-1] < constants.most_ratio * np.median(size):
+                yield source, (starts[:-1], ends[:-1], series[:-1])
+
+
+def _sorted(*columns: np.ndarray) -> Found:
     """Starts, ends and series in the order of the starts."""
     order = np.argsort(columns[0], kind="stable")
     starts, ends, series = (column[order] for column in columns)
@@ -433,7 +490,7 @@ def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants
     return rows[np.argsort(loops.start[rows], kind="stable")]
 
 
-def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> Executions:
+def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> tuple[Found, str]:
     """All of the sequence as one execution, where layers are most of it. A model ends otherwise than its layers do:
     turns of a single loop up to the end of the recording are runs of a part, and the executions. A layer reads what the
     one before it wrote: a turn with a buffer that is filled at length is a run, too (the cache is flushed), and so are
@@ -442,13 +499,12 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
     held = int((loops.end - loops.start)[layers].sum())
     if not len(layers) or loops.count[layers].max() < 2 or held < constants.most_ratio * n:
         said = f"what repeats evenly covers {held / n:.0%} of the launches only" if held else "nothing repeats evenly"
-        return Executions(reason=said)
+        return (layers[:0], layers[:0], layers[:0]), said
     longest = max(structure.kinds[k].period for k in loops.kind[layers].tolist())
     start, end = int(loops.start[layers].min()), int(loops.end[layers].max())
     start = 0 if start <= longest else start
     end = n if n - end <= longest else end
-    one = np.array([0])
-    whole = Executions(np.array([start]), np.array([end]), one, np.array([REGULAR], object), [0])
+    whole = np.array([start]), np.array([end]), np.array([0])
     turns = np.arange(loops.first[layers[0]], loops.last[layers[0]])
     starts, ends = loops.turn_start[turns], loops.turn_end[turns]
     rows = np.arange(starts[0], ends[0])
@@ -456,10 +512,8 @@ def _of_layers(structure: Structure, layers: np.ndarray, launches: Launches) -> 
     is_layer = is_one_layer(launches.traits, rows) and filled < constants.near_ratio * launches.duration[rows].sum()
     is_layer &= not _are_where_turns_begin(launches.marks, starts)
     if ends[-1] < n or held < constants.holds_ratio * n or len(layers) > 1 or is_layer:
-        return whole
-    if between_marks(whole, structure, launches) is not whole:  # the host says where larger ones begin
-        return whole
-    return _classified(starts, ends, np.zeros(len(turns), np.int64), launches)
+        return whole, ""
+    return (starts, ends, np.zeros(len(turns), np.int64)), ""
 
 
 def _are_where_turns_begin(marks: np.ndarray | None, starts: np.ndarray) -> bool:
@@ -470,7 +524,7 @@ def _are_where_turns_begin(marks: np.ndarray | None, starts: np.ndarray) -> bool
     return bool((marks[:, 1:] == begins[1:]).all(axis=1).any())
 
 
-def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:
+def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Found:
     """Executions moved within their loop to where they begin: where the host pauses, or after the weights' update.
 
     A recording that was cut out of a running program begins and ends anywhere in a turn, and so does a loop whose first
@@ -530,19 +584,16 @@ def _moved(
     return starts[some], ends[some]
 
 
-def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> _Found:
+def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Found:
     """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
     many launches as the others."""
     traits, constants = launches.traits, launches.constants
-    update = np.flatnonzero(traits.is_optimiser)
-    works = np.cumsum(does_layer_work(traits, np.arange(len(traits.family))))
-    last = update[np.flatnonzero(np.diff(works[update], append=works[-1] + 1))] if len(update) else update
-    last = last[works[last] > 0]  # what stands before all of a model's work ends no step
+    last = update_ends(traits) - 1
     if len(last) < 3:
         return starts, ends, series
     size = int(np.median(np.diff(last)))
     # what follows an update up to the end of a turn, or to where the next looks tokens up
-    bounds = np.union1d(np.append(ends, len(works)), np.flatnonzero(traits.family == EMBEDDING))
+    bounds = np.union1d(np.append(ends, len(launches)), np.flatnonzero(traits.family == EMBEDDING))
     after = int(np.median(bounds[np.searchsorted(bounds, last, side="right")] - last))
     cut = last + (after if after <= constants.uneven_ratio * size else 1)
     is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
@@ -554,13 +605,13 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
         begins = _begins(said, said[cut[0] : cut[1]])
         held = np.diff(np.searchsorted(begins, np.r_[0, cut]))
         first = begins[0] if held[0] == held[1:].max() else first
-    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(works)), ends[rest]]
+    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(launches)), ends[rest]]
     return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
 
 
 def _evaluations_apart(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, constants: Constants
-) -> _Found:
+) -> Found:
     """A step of training that holds more passes than usual has its own last: those before them are executions. Where
     many follow one another in any step (tokens of a roll-out), more of them are no evaluation."""
     loops, kinds = structure.loops, structure.kinds
@@ -586,7 +637,7 @@ def _evaluations_apart(
 
 def _with_odd_firsts(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
-) -> _Found:
+) -> Found:
     """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
     it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
     symbols, traits, constants = launches.symbols, launches.traits, launches.constants
@@ -627,7 +678,7 @@ def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
 def _with_others(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, layers: np.ndarray,
     launches: Launches,
-) -> _Found:  # fmt: skip
+) -> Found:  # fmt: skip
     """With what lies before, between and after the executions and is one as well: a turn that is odd or was cut off,
     and passes through layers of other kernels."""
     loops, symbols, constants = structure.loops, launches.symbols, launches.constants
@@ -689,135 +740,6 @@ def _evaluations(
     if not is_whole.all() or (b == len(symbols) and len(begin) < 2):  # a step that was cut off begins so, too
         return []
     return list(zip((a + begin).tolist(), (a + stop).tolist(), strict=True))
-
-
-def between_marks(found: Executions, structure: Structure, launches: Launches) -> Executions:
-    """Executions from mark to mark of the host, where those that loops give hold marks unevenly: work of varying
-    length is one execution between two equal marks, if it is alike in its families."""
-    loops, size, traits, constants = structure.loops, len(launches), launches.traits, launches.constants
-    if launches.marks is None or not len(found):
-        return found
-    if np.bincount(loops.kind, weights=loops.end - loops.start).max() < constants.most_ratio * size:
-        return found  # what is alike in families only is no structure
-    best, kinds = found, np.unique(launches.marks, axis=0)
-    # the host copies or waits once in each of those that loops give: what it does now and then is a check
-    often = np.diff(np.cumsum(kinds, axis=1)[:, np.append(found.starts, size) - 1])
-    is_confirmed = len(found) > 1 and ((often == 1).mean(axis=1) >= constants.holds_ratio).any()
-    for mark in kinds:
-        starts = np.flatnonzero(mark)
-        if len(starts) < constants.fewest_turns:
-            continue
-        least = (1 - constants.alike_ratio) * np.median(np.diff(starts))
-        starts = np.r_[0, starts] if _is_execution_before(launches.symbols, starts, least, constants) else starts
-        is_short = np.r_[False, np.diff(np.append(starts, size))[1:] < least]
-        last, starts = int(starts[-1]), starts[~is_short]
-        # the recording may have stopped in one that begins as the others do
-        if is_short[-1] and last in _begins(launches.symbols, launches.symbols[starts[len(starts) // 2] :]):
-            starts = np.append(starts, last)
-        ends = np.append(starts[1:], size)
-        if len(starts) < constants.fewest_turns:
-            continue
-        is_together = _are_together(found, starts, traits.is_optimiser, constants)
-        if traits.is_optimiser.any() and not is_together:
-            continue  # the update of weights says where steps end
-        if not loops.start.min():
-            starts, ends = _as_it_begins(launches.symbols, starts, ends)
-        content = Hashed.of(launches.symbols).stretches(starts, ends)
-        again, next_ = ((content[k:] == content[:-k]).mean() for k in (2, 1))
-        is_often = len(content) >= 2 * constants.fewest_turns  # of a few stretches every second one is alike by chance
-        if is_often and again >= constants.alike_ratio and next_ <= 1 - constants.alike_ratio:  # two in turn are one
-            starts, ends = starts[::2], np.append(starts[2::2], size)
-            content = Hashed.of(launches.symbols).stretches(starts, ends)
-        same = bool(np.unique(content, return_counts=True)[1].max() >= constants.alike_ratio * len(content))
-        same &= not is_network(traits, np.arange(size))  # a step of a solver, whatever is checked now and then
-        is_check = is_confirmed and len(starts) < len(found)
-        is_better = is_together or (not is_check and _explain(found, structure, starts, ends, same, launches))
-        if is_better and (best is found or len(starts) > len(best)):
-            best = _classified(starts, ends, np.zeros(len(starts), np.int64), launches)
-    return best
-
-
-def _is_execution_before(symbols: np.ndarray, starts: np.ndarray, least: float, constants: Constants) -> bool:
-    """Whether what stands before the first mark is an execution: long enough, and of launches that come again, or with
-    most of those of a usual one."""
-    head, usual = symbols[: starts[0]], symbols[starts[len(starts) // 2 - 1] : starts[len(starts) // 2]]
-    pairs = ((head, symbols[starts[0] :]), (usual, head))
-    return len(head) >= least and any(np.isin(*pair).mean() >= constants.alike_ratio for pair in pairs if len(pair[0]))
-
-
-def _are_together(found: Executions, starts: np.ndarray, is_optimiser: np.ndarray, constants: Constants) -> bool:
-    """Whether nearly every stretch from mark to mark holds executions of the same kinds as often, of several: two that
-    take turns (generator and discriminator), or small ones before a large one (drafts and their check)."""
-    size = found.ends - found.starts
-    order = np.lexsort((size, found.series))
-    steps = np.diff(size[order]) > np.maximum(2, constants.uneven_ratio * size[order][1:])
-    kind = np.zeros(len(size), np.int64)
-    kind[order] = np.r_[0, np.cumsum(steps | (np.diff(found.series[order]) > 0))]
-    home = np.maximum(np.searchsorted(starts, found.starts, side="right") - 1, 0)
-    held = np.zeros((len(starts), int(kind.max()) + 1), np.int64)
-    np.add.at(held, (home, kind), 1)
-    usual = np.median(held, axis=0)
-    often = np.flatnonzero(usual)
-    if len(often) < 2:
-        return False
-    typical = np.array([np.median(size[kind == k]) for k in often])
-    updates = np.cumsum(np.r_[0, is_optimiser])
-    learns = np.bincount(kind, weights=updates[found.ends] > updates[found.starts]) > 0
-    if (usual[learns] >= constants.fewest_turns).any():
-        return False  # steps of an epoch
-    in_turn = len(often) == usual.sum() == 2
-    is_unlike = typical.min() <= constants.most_ratio * typical.max() or len(often) >= constants.fewest_turns
-    alike = np.abs(held - usual).sum(1) <= (1 - constants.alike_ratio) * usual.sum()
-    return bool((in_turn or is_unlike) and alike.mean() >= constants.alike_ratio)
-
-
-def _as_it_begins(symbols: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Stretches from mark to mark, moved to where what the recording begins with takes turns with the marks."""
-    first = _begins(symbols, symbols)
-    held = np.diff(np.searchsorted(starts[starts > 0], np.append(first, ends[-1]), side="right"))
-    if len(first) == len(starts) and (held[:-1] == 1).all() and held[-1] <= 1:
-        return first, np.append(first[1:], ends[-1])
-    return starts, ends
-
-
-def _explain(
-    found: Executions, structure: Structure, starts: np.ndarray, ends: np.ndarray, same: bool, launches: Launches
-) -> bool:
-    """Whether stretches from mark to mark are executions rather than those found: alike in families, no layers.
-    ``same``: they are alike in all."""
-    traits, constants = launches.traits, launches.constants
-    inside = np.searchsorted(starts, found.ends - 1, side="right") - np.searchsorted(starts, found.starts, side="right")
-    held = np.bincount(np.maximum(np.searchsorted(starts, found.starts, side="right") - 1, 0), minlength=len(starts))
-    whole = (found.classes == REGULAR).mean() >= constants.alike_ratio
-    whole &= found.covered() >= constants.holds_ratio * int((ends - starts).sum())
-    is_known = any(kind.role in (STEP, PASS) for kind in structure.kinds)
-    is_even = (held == np.median(held)).mean() >= constants.alike_ratio
-    is_one_each = len(np.unique(inside)) == 1 and (is_known or whole or is_even)
-    is_one_each |= whole and (np.median(held) > 1 or (is_known and np.median(inside) == inside.max() == 1))
-    same &= bool(np.median(inside) > 1 and np.median(ends - starts) >= constants.fewest_parts)
-    is_whole = found.covered() >= (1 - constants.near_ratio) * int((ends - starts).sum())  # no rows were lost
-    if len(found) > 1 and is_one_each and is_whole and not same:
-        return False
-    if len(found) > 1 and (held == 1).all() and found.covered() >= constants.holds_ratio * int((ends - starts).sum()):
-        return True  # what is done now and then before a mark is of the execution that it ends
-    turns = np.bincount(structure.turn_kind, minlength=len(structure.kinds))
-    is_near = np.abs(turns - len(starts)) <= (1 - constants.alike_ratio) * len(starts)
-    if len(found) == 1 and any(kind.role == LAYER for kind in compress(structure.kinds, is_near)):
-        return False  # a mark in each layer of one execution
-    size, own = ends - starts, found.ends - found.starts
-    own_alike = are_alike(np.zeros(len(own), np.int64), own, constants) @ own / own.sum()
-    # what comes after every k-th turn is a check; what holds now more of them, now fewer, is a loop of its own
-    is_varied = len(inside) > 1 and np.bincount(inside[:-1]).max() < constants.alike_ratio * (len(inside) - 1)
-    if is_whole and is_varied and np.median(inside) > 1 and own_alike >= constants.alike_ratio:
-        return False
-    owner = np.repeat(np.arange(len(starts)), size)
-    holds = np.zeros((len(starts), int(traits.family.max()) + 1), bool)
-    holds[owner, traits.family[starts[0] :]] = True
-    row = int(np.argsort(size, kind="stable")[len(size) // 2])
-    alike = (holds & holds[row]).sum(1) / (holds | holds[row]).sum(1) >= constants.alike_ratio
-    alike &= size >= (1 - constants.alike_ratio) * np.median(size)
-    is_alike = same or alike[:-1].mean() >= constants.holds_ratio
-    return is_alike and not is_one_layer(traits, np.arange(starts[row], ends[row]))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:

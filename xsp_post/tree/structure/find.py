@@ -19,7 +19,6 @@ from xsp_post.tree.structure.executions import (
     REGULAR,
     Executions,
     Launches,
-    between_marks,
     find_executions,
     structure_of,
 )
@@ -199,7 +198,7 @@ def _sequence(
     known = (symbols, thread.astype(np.int64), np.maximum(end - start, 0), pause, taken, marks, constants)
     structure = structure_of(loops, own := Launches(*known))
     if executions is None:
-        executions = between_marks(find_executions(structure, own), structure, own)
+        executions = find_executions(structure, own)
     if not any(kind.role == LAYER for kind in structure.kinds):
         # each layer of a compiled model may have kernels of its own number: layers repeat without these
         plain = pd.factorize(taken.plain)[0].astype(np.int64)
@@ -208,7 +207,7 @@ def _sequence(
             known = (plain, *known[1:])
             structure = structure_of(other, own := Launches(*known))
             if not len(executions):
-                executions = between_marks(find_executions(structure, own), structure, own)
+                executions = find_executions(structure, own)
     return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
 
 
