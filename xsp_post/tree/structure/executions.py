@@ -370,7 +370,7 @@ def _between_marks(structure: Structure, launches: Launches) -> Iterator[tuple[s
     stands before the first mark, and behind the last. Marks may stand in each layer, too."""
     constants, n = launches.constants, len(launches)
     layers = np.array([kind.period for kind in structure.kinds if kind.role == LAYER])
-    for mark in [] if launches.marks is None else np.unique(launches.marks, axis=0):
+    for mark in {} if launches.marks is None else {mark.tobytes(): mark for mark in launches.marks}.values():
         at = np.flatnonzero(mark)
         ways = [(MARKS, at), (SECOND_MARKS, at[::2]), (SECOND_MARKS, at[1::2])]
         ways += [(source, np.r_[0, begin]) for source, begin in ways if len(begin) and begin[0]]
@@ -687,6 +687,7 @@ def _with_others(
     other = int(series.max()) + 1
     names: dict[int, int] = {}
     content = Hashed.of(symbols).stretches(begin, end)
+    usual = {kind: _usual_turn(starts, ends, series, kind) for kind in np.unique(series).tolist()}
     for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
         a, b = int(begin[k]), int(end[k])
         near = k if k < len(starts) else k - 1
@@ -697,15 +698,15 @@ def _with_others(
             known = [structure.kinds[kind] for kind in loops.kind[inside].tolist()]
             least[[len(attentions(launches.traits, np.arange(one.start, one.end))) > 0 for one in known]] = 2
         inside = inside[loops.count[inside] >= least]
-        turns = [_usual_turn(starts, ends, series, int(series[i])) for i in dict.fromkeys((near, before))]
+        turns = [usual[int(series[i])] for i in dict.fromkeys((near, before))]
         checks = _evaluations(symbols, a, b, turns[0], launches)
         if checks:
             number = names.setdefault(-1, other + len(names))
             more += [(first, stop, number) for first, stop in checks]
             continue
         odd = _odd_turn(symbols, a, b, turns, constants)
-        usual = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
-        if odd is not None and np.isin(loops.kind[inside], usual).all():
+        held = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
+        if odd is not None and np.isin(loops.kind[inside], held).all():
             more.append((*odd, int(series[near])))
         elif len(inside):
             for row in inside.tolist():
