@@ -37,7 +37,7 @@ AUTHORS = {
     "owners": ((0, 5, 10, 12, 13, 16, 26, 41, 48, 51, 86, 130, 155), 25),
     # an encoder beside the steps of a decoder, layers of several mixers, kernels of a layer's own number (an engine, a
     # compiled model), alike ranges with more in them than turns, ranges of small layers
-    "travellers": ((6, 35, 36, 50, 51, 58, 65, 80), 25),
+    "travellers": ((6, 35, 36, 50, 51, 58, 65), 25),
     # weights drawn, tables loaded and kernels tuned before the first step: neighbourhoods, a stage of a pipeline, a
     # recommender, batches of other lengths; more tokens in one roll-out
     "pilgrims": ((1031, 1057, 1063, 1067, 91018), 30),

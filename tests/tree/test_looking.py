@@ -34,7 +34,6 @@ def test_programs_that_show_a_principle_are_read_right(family):
 LAYERS = {
     24: "the pieces of a graph are told apart by their kernels, not by the numbers of their graphs",
     40: "collectives beside a backward pass, on a stream of their own, do not hide its layers",
-    89: "a range that has a layer's name is one where the range around it was cut off",
     91: "two threads that run the same have executions of their own",
     1552: "what lies outside every range does not close the operators inside of them",
     1626: "a step holds passes forward, each in a range, and each of these holds layers",
