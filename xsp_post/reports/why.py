@@ -118,7 +118,8 @@ def ranks_line(results: Results) -> str:
 def late_rank_line(results: Results) -> str:
     """Which rank the others wait for, in a line; "" with fewer than two."""
     ranks = frame_or_empty(results, "ranks")
-    return f"{late_ranks(ranks)[0]} {sentence('ranks.more')}" if len(ranks) > 1 else ""
+    more = sentence("ranks.more")
+    return f"{late_ranks(ranks)[0]} {more}" if len(ranks) > 1 else ""
 
 
 def places_line(results: Results) -> str:

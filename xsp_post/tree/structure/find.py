@@ -14,14 +14,7 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
-from xsp_post.tree.structure.executions import (
-    LAYER,
-    REGULAR,
-    Executions,
-    Launches,
-    find_executions,
-    structure_of,
-)
+from xsp_post.tree.structure.executions import LAYER, REGULAR, Executions, Launches, find_executions, structure_of
 from xsp_post.tree.structure.fold import Loops, find_loops
 from xsp_post.tree.structure.hashes import Hashed, random_words
 from xsp_post.tree.structure.labels import Traits

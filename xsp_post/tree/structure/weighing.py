@@ -88,7 +88,7 @@ def terms(source: str, found: Found, facts: SequenceFacts) -> dict[str, float]:
         "left_behind": _likeness(outside[1], held[usual]),
         "pauses": float((at >= facts.sorted_pause[-len(inner)]).mean()) if is_known else 0.0,
         "no_update": float(size[updates == 0].sum() / size.sum()) if len(facts.updates) else 0.0,
-        }
+    }
     return {**result, source: 1.0} if source in WEIGHTS else result
 
 
