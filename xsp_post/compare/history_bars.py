@@ -110,8 +110,10 @@ def _decided(
         if kept is None and _is_machines(mine, slowness_of(table)[:, 0], slice(start, end), base, series[newest], bar):
             return "unsure", f"{said}, as all else does there: the machine's clock or load"
         return ("broken" if abs(difference) > half else "unsure"), said
-    smallest = float(detectable(error, freedom)) / (base if bar.is_relative else 1.0)
-    return ("met" if smallest <= abs(bar.limit) or not bar.limit else "unsure"), said
+    unit = base if bar.is_relative else 1.0
+    is_known = float(detectable(error, freedom)) / unit <= abs(bar.limit) or not bar.limit
+    is_known |= half == half and not any(bar.is_beyond(value + side * half / unit) for side in (-1, 1))
+    return ("met" if is_known else "unsure"), said
 
 
 def _is_machines(
