@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import torch
 from generators.machine import NONE, Program, write
 from stranger_score import truth_of
 from structure_score import best
@@ -103,6 +102,8 @@ def _choice(author: str, program: Program, start: np.ndarray, sequence: Sequence
 
 def fitted(known: list[Choice]) -> np.ndarray:
     """The weights that suit these choices best, in the order of `WEIGHTS`."""
+    import torch
+
     known = [one for one in known if one.is_right.any() and not one.is_right.all()]
     values, is_right = (np.concatenate([getattr(one, name) for one in known]) for name in ("values", "is_right"))
     scale = values.std(axis=0) + 1e-3

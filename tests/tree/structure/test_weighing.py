@@ -72,6 +72,7 @@ def test_a_cut_into_layers_scores_less_than_the_same_cut_of_anything_else():
 
 def test_fitted_weights_take_what_was_right_and_leave_what_was_wrong():
     """Choices made by known weights are made again by those that are fitted, on choices that were not seen."""
+    pytest.importorskip("torch")
     rng = np.random.default_rng(3)
     true = np.array(list(WEIGHTS.values()))
 
