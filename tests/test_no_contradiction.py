@@ -164,6 +164,7 @@ def _of_what_if(results: Results, limit: Limit) -> list[str]:
 
 KNOWN = {  # misses by name: what is promised is more than twice what half of the resource saves
     "mtia_inference.pt.trace.json.gz": "heavy-kernel promises",
+    "dataloader_4_workers.pt.trace.json.gz": "fuse-elementwise promises",
     "sam_host_loop.pt.trace.json.gz": "batch-host-loop promises",
 }
 
