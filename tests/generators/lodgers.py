@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 
-from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose, numbered
+from generators.desk import Host, damaged, family_of
+from generators.machine import NOT_JUDGED, Machine, Program, Thread, kernels_of, numbered
 
 B = kernels_of("lodger_kernels.txt")
 BACK = {  # what autograd launches for an operator: kernels with their share of the forward time
@@ -39,12 +40,12 @@ BETWEEN = ("vattn", "sgl", "sgl_extend")  # begin with a norm that adds what the
 PLAIN = "void at::native::vectorized_elementwise_kernel<4, at::native::{}_backward_kernel, std::array<char*, 3ul>>(P)"
 
 
-class Rig:
+class Rig(Host):
     """A process. ``ops``: operators are recorded (kineto, or emit_nvtx); ``modules``: how hooks write a module."""
 
     def __init__(self, rng: Random, *, kineto: bool = False, ops: bool = False, modules: str = "", host: float = 0,
                  program: str = "python3", pid: int = 0) -> None:  # fmt: skip
-        self.rng, self.kineto, self.ops, self.modules = rng, kineto, ops or kineto, modules
+        self.rng, self.is_kineto, self.has_ops, self.modules = rng, kineto, ops or kineto, modules
         self.m = Machine(
             Random(rng.random()), pid=pid or rng.randint(300, 90_000), jitter=rng.choice((0.02, 0.04, 0.1)),
             launch_us=rng.choice((2.2, 3.5, 5.5)), program=program,
@@ -57,23 +58,12 @@ class Rig:
     # -- ranges and labels -----------------------------------------------------------------------------------
 
     @contextmanager
-    def new(self, labels: str = "", **fixed: int) -> Iterator[dict[str, int]]:
-        """A group of its own under each of the labels."""
-        groups = {**{one: self.m.group() for one in labels}, **fixed}
-        with self.t.mark(**groups):
-            yield groups
-
-    def any(self, labels: str = "xyzwlk") -> Any:
-        """What is launched inside may be of any group."""
-        return self.t.mark(**dict.fromkeys(labels, NOT_JUDGED))
-
-    @contextmanager
     def say(self, text: str, **more: Any) -> Iterator[None]:
         """A range; none where the text is empty."""
         if not text:
             yield
         else:
-            with self.t.range(text, "user_annotation" if self.kineto else "nvtx", **more):
+            with self.t.range(text, "user_annotation" if self.is_kineto else "nvtx", **more):
                 yield
 
     @contextmanager
@@ -109,9 +99,9 @@ class Rig:
         self.t.host(self.gap)
         more.setdefault("stream", self.stream)
         with ExitStack() as stack:
-            if self.ops and operator:
+            if self.has_ops and operator:
                 node = operator.split("::")[-1].strip("_").title().replace("_", "") + "Backward0"
-                if not self.kineto:
+                if not self.is_kineto:
                     text = f"{node if back else operator}, seq = {sequence}" + f", op_id = {sequence * 3}" * (not back)
                     stack.enter_context(self.t.range(text))
                 elif back:
@@ -131,18 +121,9 @@ class Rig:
             if between:
                 between(number)
 
-    @contextmanager
-    def autograd(self) -> Iterator[None]:
-        """Another thread launches while this one waits; what it launches is of no judged layer."""
-        main = self.t
-        self.t = self.m.thread(37, main.now, "pt_autograd_0")
-        self.t.wait_until(main.now + 30 * US)
-        try:
-            with self.any("lk"):
-                yield
-        finally:
-            main.wait_until(self.t.now + 15 * US)
-            self.t = main
+    def autograd(self) -> Any:
+        """The thread of autograd launches."""
+        return self.elsewhere(tid=37, wakes=30, returns=15)
 
     def backward(self) -> None:
         """Of all that was taped, on the thread of autograd."""
@@ -168,9 +149,9 @@ class Rig:
         self.t.graph(nodes, stream=self.stream, node_base=base << 32, marks=marks, opaque=opaque)
 
     def program(self, about: str, executions: str = "x", layers: str = "", **more: Any) -> Program:
-        about += ", kineto" * self.kineto + ", ops" * (self.ops and not self.kineto)
+        about += ", kineto" * self.is_kineto + ", ops" * (self.has_ops and not self.is_kineto)
         about += f", modules {self.modules}" * bool(self.modules)
-        return Program("", [self.m], list(executions), list(layers), is_kineto=self.kineto, about=about, **more)
+        return Program("", [self.m], list(executions), list(layers), is_kineto=self.is_kineto, about=about, **more)
 
 
 # -- serving -------------------------------------------------------------------------------------------------
@@ -658,9 +639,9 @@ def resnet_loader(rng: Random) -> Program:
     r = Rig(rng, kineto=view in ("kineto", "frames"), ops=view == "emit", modules="frame" if view == "frames" else "")
     steps, depth, first, epoch = rng.randint(5, 8), rng.choice((4, 8)), rng.randint(1, 5), rng.random() < 0.3
     for s in range(steps):
-        text = f"ProfilerStep#{first + s}" if r.kineto else ""
+        text = f"ProfilerStep#{first + s}" if r.is_kineto else ""
         with r.new("x"), r.say(text):
-            with r.say("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__" if r.kineto else ""):
+            with r.say("enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__" if r.is_kineto else ""):
                 r.t.host(rng.choice((100, 100, 8_000)))
             r.t.copy(2_000_000, pageable=False)
             with r.module("net", "ResNet", 0, ""):
@@ -674,10 +655,10 @@ def resnet_loader(rng: Random) -> Program:
             r.do("unscale", times=2)
             r.read()
             if rng.random() > 0.2:
-                with r.say("Optimizer.step#SGD.step" if r.kineto else ""):
+                with r.say("Optimizer.step#SGD.step" if r.is_kineto else ""):
                     r.do("sgd", times=2)
             r.do("scale")
-            with r.say("Optimizer.zero_grad#SGD.zero_grad" if r.kineto else ""):
+            with r.say("Optimizer.zero_grad#SGD.zero_grad" if r.is_kineto else ""):
                 r.do("zero", times=2)
         if epoch and s == steps // 2:
             r.t.host(60_000)
@@ -688,7 +669,7 @@ def compiled_again(rng: Random) -> Program:
     """torch.compile: the second length compiles anew with other kernels, and all of them are tried out first."""
     kineto = rng.random() < 0.6
     r = Rig(rng, kineto=kineto)
-    r.ops = False
+    r.has_ops = False
     steps, depth, tuned = rng.randint(7, 11), rng.choice((4, 6)), rng.random() < 0.5
     change = steps // 3
     for s in range(steps):
@@ -845,10 +826,10 @@ def tables_in_pipeline(rng: Random) -> Program:
     """TorchRec: the inputs of the next batch are sent round while the present one is learned from."""
     said = rng.random() < 0.6
     r = Rig(rng, kineto=rng.random() < 0.5)
-    r.ops = r.kineto and rng.random() < 0.5
+    r.has_ops = r.is_kineto and rng.random() < 0.5
     steps = rng.randint(7, 11)
     for s in range(steps):
-        with r.new("x"), r.say(f"ProfilerStep#{s + 3}" if r.kineto else "## train_step ##" * said):
+        with r.new("x"), r.say(f"ProfilerStep#{s + 3}" if r.is_kineto else "## train_step ##" * said):
             with r.say("## zero_grad ##" * said):
                 r.do("zero")
             with r.say("## wait_for_batch ##" * said):
@@ -912,7 +893,7 @@ def speech_of_any_length(rng: Random) -> Program:
     steps, depth, reads = rng.randint(5, 8), rng.choice((4, 6)), rng.choice((1, 3))
     for s in range(steps):
         size = rng.uniform(0.4, 2.0)
-        with r.new("x"), r.say("train_step" if view == "nvtx" else f"ProfilerStep#{s}" * r.kineto):
+        with r.new("x"), r.say("train_step" if view == "nvtx" else f"ProfilerStep#{s}" * r.is_kineto):
             r.t.copy(int(900_000 * size), pageable=False)
             with r.any("lk"):
                 r.do("mel", size=size)
@@ -1208,15 +1189,4 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 def draw(seed: int) -> Program:
     """The program of a seed; families in turn. One recording in ten is cut, one in twenty lost rows."""
-    rng = Random(f"lodger {seed}")
-    family = list(FAMILIES)[seed % len(FAMILIES)]
-    program = FAMILIES[family](rng)
-    program.family = family.replace("_", " ")
-    odd = rng.random()
-    if not program.is_noise and odd < 0.1:
-        cut(program, *rng.choice(((0, 0.9), (0.07, 1))))
-        program.about += ", cut"
-    elif not program.is_noise and odd < 0.15 and not program.is_kineto:
-        lose(program, rng, 0.002, 0.001)
-        program.about += ", rows lost"
-    return program
+    return damaged(*family_of(FAMILIES, "lodger", seed), ((0, 0.9), (0.07, 1)))

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 
-from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose
+from generators.desk import Host, damaged, family_of
+from generators.machine import NOT_JUDGED, Machine, Program, Thread, kernels_of
 
 B = kernels_of("settler_kernels.txt")
 EITHER = {"x": NOT_JUDGED, "y": NOT_JUDGED, "z": NOT_JUDGED}  # of the execution before or of the one behind
@@ -22,7 +23,7 @@ OPERATORS = {
 }  # fmt: skip
 
 
-class Desk:
+class Desk(Host):
     """A process and its habits. ``said``: its owner wrote ranges; ``modules``: hooks write one around each block."""
 
     def __init__(self, rng: Random, *, said: bool | None = None, modules: bool | None = None, kineto: bool = False):
@@ -85,15 +86,10 @@ class Desk:
     @contextmanager
     def autograd(self) -> Iterator[None]:
         """What is launched backward: on a thread of its own, of no judged layer."""
-        main, self.backward = self.t, True
-        self.t = self.m.thread(29, main.now, "pt_autograd_0")
-        self.t.wait_until(main.now + 40 * US)
-        try:
-            with self.t.mark(l=NOT_JUDGED, k=NOT_JUDGED):
-                yield
-        finally:
-            main.wait_until(self.t.now + 20 * US)
-            self.t, self.backward = main, False
+        self.backward = True
+        with self.elsewhere(tid=29, wakes=40, returns=20):
+            yield
+        self.backward = False
 
     def read(self) -> None:
         with self.t.mark(**EITHER):
@@ -485,15 +481,4 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 def draw(seed: int) -> Program:
     """The program of a seed; families in turn. One recording in ten is cut, one in twenty lost rows."""
-    rng = Random(f"settler {seed}")
-    family = list(FAMILIES)[seed % len(FAMILIES)]
-    program = FAMILIES[family](rng)
-    program.family = family.replace("_", " ")
-    odd = rng.random()
-    if not program.is_noise and odd < 0.1:
-        cut(program, *rng.choice(((0, 0.88), (0.09, 1))))
-        program.about += ", cut"
-    elif not program.is_noise and odd < 0.15 and not program.is_kineto:
-        lose(program, rng, 0.002, 0.001)
-        program.about += ", rows lost"
-    return program
+    return damaged(*family_of(FAMILIES, "settler", seed), ((0, 0.88), (0.09, 1)))
