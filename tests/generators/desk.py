@@ -60,6 +60,12 @@ class Host:
 
     m: Machine
     t: Thread
+    is_kineto: bool
+    has_ops: bool  # operators are recorded
+    op_ids: ClassVar[bool] = False  # and numbered, where they are ranges
+    gap: float  # µs of the host before a launch
+    speed: float
+    stream: int
 
     @contextmanager
     def new(self, labels: str = "", **fixed: int) -> Iterator[dict[str, int]]:
@@ -88,6 +94,34 @@ class Host:
         finally:
             main.wait_until(self.t.now + returns * US)
             self.t = main
+
+    @contextmanager
+    def put(self, text: str, **more: Any) -> Iterator[None]:
+        """A range, whatever the view; none where the text is empty."""
+        if not text:
+            yield
+        else:
+            with self.t.range(text, "user_annotation" if self.is_kineto else "nvtx", **more):
+                yield
+
+    def one(
+        self, name: str, us: float, operator: str = "", sequence: int = 0, *, back: bool = False, **more: Any
+    ) -> None:
+        self.t.host(self.gap)
+        more.setdefault("stream", self.stream)
+        with ExitStack() as stack:
+            if self.has_ops and operator:
+                node = operator.split("::")[-1].strip("_").title().replace("_", "") + "Backward0"
+                if not self.is_kineto:
+                    number = "" if back or not self.op_ids else f", op_id = {sequence * 3}"
+                    stack.enter_context(self.t.range(f"{node if back else operator}, seq = {sequence}{number}"))
+                elif back:
+                    args = {"Sequence number": sequence, "Fwd thread id": 1}
+                    stack.enter_context(self.t.range(f"autograd::engine::evaluate_function: {node}", "cpu_op"))
+                    stack.enter_context(self.t.range(node, "cpu_op", **args))
+                else:
+                    stack.enter_context(self.t.range(operator, "cpu_op", **{"Sequence number": sequence}))
+            self.t.launch(name, us * self.speed, **more)
 
 
 class Desk(Host):
@@ -123,15 +157,6 @@ class Desk(Host):
             self.t.host(rng.uniform(2_000, 90_000))
 
     # -- labels and ranges -----------------------------------------------------------------------------------
-
-    @contextmanager
-    def put(self, text: str, **more: Any) -> Iterator[None]:
-        """A range, whatever the view; none where the text is empty."""
-        if not text:
-            yield
-        else:
-            with self.t.range(text, "user_annotation" if self.is_kineto else "nvtx", **more):
-                yield
 
     def say(self, text: str, **more: Any) -> Any:
         """A range of the program's own."""
@@ -181,24 +206,6 @@ class Desk(Host):
                 self.one(name, us * size, operator, self.sequence, **more)
             if taped:
                 self.tape.append((name, us * size, operator, self.sequence))
-
-    def one(
-        self, name: str, us: float, operator: str = "", sequence: int = 0, *, back: bool = False, **more: Any
-    ) -> None:
-        self.t.host(self.gap)
-        more.setdefault("stream", self.stream)
-        with ExitStack() as stack:
-            if self.has_ops and operator:
-                node = operator.split("::")[-1].strip("_").title().replace("_", "") + "Backward0"
-                if not self.is_kineto:
-                    stack.enter_context(self.t.range(f"{node if back else operator}, seq = {sequence}"))
-                elif back:
-                    args = {"Sequence number": sequence, "Fwd thread id": 1}
-                    stack.enter_context(self.t.range(f"autograd::engine::evaluate_function: {node}", "cpu_op"))
-                    stack.enter_context(self.t.range(node, "cpu_op", **args))
-                else:
-                    stack.enter_context(self.t.range(operator, "cpu_op", **{"Sequence number": sequence}))
-            self.t.launch(name, us * self.speed, **more)
 
     def backward(self, between: Callable[[int], None] | None = None) -> None:
         """Of all that was taped, on the thread of autograd; ``between``: after each kernel of the forward pass."""

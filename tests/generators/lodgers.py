@@ -43,6 +43,8 @@ PLAIN = "void at::native::vectorized_elementwise_kernel<4, at::native::{}_backwa
 class Rig(Host):
     """A process. ``ops``: operators are recorded (kineto, or emit_nvtx); ``modules``: how hooks write a module."""
 
+    op_ids = True
+
     def __init__(self, rng: Random, *, kineto: bool = False, ops: bool = False, modules: str = "", host: float = 0,
                  program: str = "python3", pid: int = 0) -> None:  # fmt: skip
         self.rng, self.is_kineto, self.has_ops, self.modules = rng, kineto, ops or kineto, modules
@@ -57,14 +59,7 @@ class Rig(Host):
 
     # -- ranges and labels -----------------------------------------------------------------------------------
 
-    @contextmanager
-    def say(self, text: str, **more: Any) -> Iterator[None]:
-        """A range; none where the text is empty."""
-        if not text:
-            yield
-        else:
-            with self.t.range(text, "user_annotation" if self.is_kineto else "nvtx", **more):
-                yield
+    say = Host.put
 
     @contextmanager
     def module(self, path: str, kind: str, number: int, labels: str = "l", **fixed: int) -> Iterator[None]:
@@ -94,23 +89,6 @@ class Rig(Host):
                         self.one(name, us * size, operator, self.sequence, **more)
                     if taped and operator:
                         self.tape.append((operator, us * size, self.sequence))
-
-    def one(self, name: str, us: float, operator: str, sequence: int, *, back: bool = False, **more: Any) -> None:
-        self.t.host(self.gap)
-        more.setdefault("stream", self.stream)
-        with ExitStack() as stack:
-            if self.has_ops and operator:
-                node = operator.split("::")[-1].strip("_").title().replace("_", "") + "Backward0"
-                if not self.is_kineto:
-                    text = f"{node if back else operator}, seq = {sequence}" + f", op_id = {sequence * 3}" * (not back)
-                    stack.enter_context(self.t.range(text))
-                elif back:
-                    more_args = {"Sequence number": sequence, "Fwd thread id": 1}
-                    stack.enter_context(self.t.range(f"autograd::engine::evaluate_function: {node}", "cpu_op"))
-                    stack.enter_context(self.t.range(node, "cpu_op", **more_args))
-                else:
-                    stack.enter_context(self.t.range(operator, "cpu_op", **{"Sequence number": sequence}))
-            self.t.launch(name, us * self.speed, **more)
 
     def undo(self, tape: list[tuple[str, float, int]], between: Callable[[int], None] | None = None) -> None:
         """The backward pass of what the tape holds."""
