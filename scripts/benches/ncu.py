@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 from benches._measure import ROOT, Bar, finish, measure, report, work_folder
-from xsp_post.ingest.ncu_actions import PAYLOAD_SIZE, RESULT_COUNT, STRING_TABLE, Block, blocks, message, number
+from benches._ncu_blocks import PAYLOAD_SIZE, RESULT_COUNT, STRING_TABLE, Block, blocks, message, number
 
 LIMIT_S, LIMIT_MB = 60.0, 1500.0
 RESULTS_PER_BLOCK = 1000

@@ -10,7 +10,7 @@ from builders import ExportBuilder
 from typer.testing import CliRunner
 
 from xsp_post.cli import app, main
-from xsp_post.model.schemas.documents import JSON_VERSION
+from xsp_post.commands.shared import JSON_VERSION
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples/resnet50_generated.sqlite"
 

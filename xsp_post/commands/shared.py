@@ -173,13 +173,11 @@ def say(text: str) -> None:
 # Version of every JSON document that a command prints. Every number ever used:
 # 1  first: the values stand beside format and version; `table` prints a list (xsp-post 0.1.0)
 # 2  every document is an object of format, version and data
-# The number itself stands in model/schemas/documents.py, beside the JSON Schema.
+JSON_VERSION = 2
 
 
 def json_text(name: str, data: Any) -> str:
     """The JSON document of a command: what it is, its version, its data. A number that is not finite becomes null."""
-    from xsp_post.model.schemas.documents import JSON_VERSION
-
     document = {"format": f"xsp-post.{name}", "version": JSON_VERSION, "data": _finite(data)}
     return json.dumps(document, ensure_ascii=True, allow_nan=False, default=_plain) + "\n"
 

@@ -6,11 +6,9 @@ can only be walked one by one; values go straight into typed buffers.
 
 import math
 import os
-import struct
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -194,43 +192,8 @@ def _categories(codes: np.ndarray, names: StringTable) -> pd.Categorical:
     return pd.Categorical.from_codes(codes.astype(np.int32), pd.Index(names.array(), dtype=object))
 
 
-MAGIC = b"NVR\x00"
-RESULT_COUNT, STRING_TABLE, PAYLOAD_SIZE = 2, 4, 5
-_LENGTH = struct.Struct("<I")
+_RESULT_COUNT, _PAYLOAD_SIZE = 2, 5  # fields of the header of a block
 _MOST_HEADER = 1 << 28
-
-
-@dataclass(frozen=True)
-class Block:
-    """One block: its header's fields, and where header and payload lie in the file."""
-
-    fields: dict[int, list[int | bytes]]
-    start: int
-    payload_start: int
-    payload_size: int
-
-    @property
-    def result_count(self) -> int:
-        """Kernels (or ranges) whose results the payload holds."""
-        return number(self.fields, RESULT_COUNT)
-
-
-def blocks(stream: BinaryIO) -> Iterator[Block]:
-    """The blocks of an open report. ValueError where the file ends or breaks inside one."""
-    size = os.fstat(stream.fileno()).st_size
-    if stream.read(4) != MAGIC:
-        raise ValueError("no .ncu-rep")
-    position = 8 + _length(stream.read(4))
-    while position < size:
-        stream.seek(position)
-        header_size = _length(stream.read(4))
-        fields = message(stream.read(header_size))
-        payload_size = number(fields, PAYLOAD_SIZE)
-        payload_start = position + 4 + header_size
-        if payload_start + payload_size > size:
-            raise ValueError("the last block is cut")
-        yield Block(fields, position, payload_start, payload_size)
-        position = payload_start + payload_size
 
 
 def declared_results(path: Path) -> tuple[int, bool]:
@@ -238,48 +201,42 @@ def declared_results(path: Path) -> tuple[int, bool]:
     count = 0
     try:
         with path.open("rb") as stream:
-            for block in blocks(stream):
-                count += block.result_count
+            size = os.fstat(stream.fileno()).st_size
+            position = 8 + _length(stream, 4)
+            while position < size:
+                header_size = _length(stream, position)
+                header = _whole_numbers(stream.read(header_size))
+                position += 4 + header_size + header.get(_PAYLOAD_SIZE, 0)
+                if position > size:  # the last block is cut
+                    return count, False
+                count += header.get(_RESULT_COUNT, 0)
     except (ValueError, IndexError):
         return count, False
     return count, True
 
 
-def _length(raw: bytes) -> int:
-    if len(raw) != 4:
-        raise ValueError("the file ends inside a length")
-    (value,) = _LENGTH.unpack(raw)
-    if value > _MOST_HEADER:
+def _length(stream: BinaryIO, position: int) -> int:
+    stream.seek(position)
+    raw = stream.read(4)
+    value = int.from_bytes(raw, "little")
+    if len(raw) != 4 or value > _MOST_HEADER:
         raise ValueError("no length")
-    return int(value)
+    return value
 
 
-def number(fields: dict[int, list[int | bytes]], key: int) -> int:
-    """The whole number of a field, 0 when it is not there."""
-    value = fields.get(key, [0])[0]
-    return value if isinstance(value, int) else 0
-
-
-def message(raw: bytes) -> dict[int, list[int | bytes]]:
-    """Fields of one Protocol Buffers message: number → values (whole numbers, or bytes undecoded)."""
-    position, fields = 0, dict[int, "list[int | bytes]"]()
+def _whole_numbers(raw: bytes) -> dict[int, int]:
+    """The first value of each field of a Protocol Buffers message that is a whole number."""
+    position, fields = 0, dict[int, int]()
     while position < len(raw):
         tag, position = _varint(raw, position)
         kind = tag & 7
-        value: int | bytes
-        if kind == 0:
-            value, position = _varint(raw, position)
-        elif kind in (1, 2, 5):
-            length = 8 if kind == 1 else 4
-            if kind == 2:
-                length, position = _varint(raw, position)
-            value = raw[position : position + length]
-            position += length
-            if position > len(raw):
-                raise ValueError("a field is cut")
-        else:
+        if kind not in (0, 1, 2, 5):
             raise ValueError("no Protocol Buffers message")
-        fields.setdefault(tag >> 3, []).append(value)
+        value, position = _varint(raw, position) if kind in (0, 2) else (8 if kind == 1 else 4, position)
+        if kind == 0:
+            fields.setdefault(tag >> 3, value)
+        elif (position := position + value) > len(raw):
+            raise ValueError("a field is cut")
     return fields
 
 

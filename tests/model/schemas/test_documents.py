@@ -7,8 +7,7 @@ import json
 import pytest
 from conftest import ROOT
 from helpers import called
-
-from xsp_post.model.schemas.documents import document_schema
+from json_documents import document_schema
 
 jsonschema = pytest.importorskip("jsonschema")
 

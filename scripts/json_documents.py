@@ -5,9 +5,9 @@ Rows of tables follow from their columns; what is not a table is declared here.
 
 from typing import Any
 
-from xsp_post.model.schemas.base import TABLES, Column, unit_of
+from xsp_post.commands.shared import JSON_VERSION
+from xsp_post.model.schemas import TABLES, Column, unit_of
 
-JSON_VERSION = 2  # see commands/shared.py for what each version changed
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 Schema = dict[str, Any]
