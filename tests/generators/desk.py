@@ -167,13 +167,17 @@ class Desk(Host):
         with self.new(labels, **fixed) as groups, self.say(text):
             yield groups
 
+    def called(self, kind: str, number: int, path: str) -> str:
+        """What hooks call a module."""
+        return {"path": f"{path}.{number}", "class": kind, "both": f"{path}.{number} ({kind})",
+                "step": f"forward/{path}.{number}"}.get(self.modules, "")  # fmt: skip
+
     @contextmanager
     def layer(
         self, kind: str, number: int, path: str = "model.layers", labels: str = "l", **fixed: int
     ) -> Iterator[dict[str, int]]:
         """A call of a layer and the range that hooks write around it."""
-        text = {"path": f"{path}.{number}", "class": kind, "both": f"{path}.{number} ({kind})",
-                "step": f"forward/{path}.{number}"}.get(self.modules, "")  # fmt: skip
+        text = self.called(kind, number, path)
         with self.new(labels, **fixed) as groups, ExitStack() as stack:
             if self.modules == "frame":
                 more = {"Python module id": number}
