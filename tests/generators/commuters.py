@@ -46,6 +46,16 @@ class Seat(desk.Desk):
         """A range that PyTorch's profiler writes by itself."""
         return self.put(text if self.is_kineto else "")
 
+    def after(self, stream: int, *others: int) -> None:
+        """A stream waits for others, as events of a real program make it wait."""
+        self.m.free[stream] = max(self.m.free[one] for one in (stream, *others))
+
+    def aside(self, block: str, stream: int, **more: Any) -> None:
+        """A block on a stream of its own: behind what the main stream holds, which goes on behind it."""
+        self.after(stream, self.stream)
+        self.go(block, stream=stream, **more)
+        self.after(self.stream, stream)
+
     def tuned(self, low: int, high: int) -> None:
         """Candidates of a compiler are timed: of no step."""
         with self.any():
@@ -78,7 +88,7 @@ def pieces_of_graphs(rng: Random) -> Program:
             with d.say("gpu_model_runner: preprocess"):
                 d.t.copy(12_288, pageable=False)
                 d.go("inputs")
-            with d.say("gpu_model_runner: forward"):
+            with d.say("gpu_model_runner: forward"), d.new("y"):
                 if full and not fresh:
                     parts = [(one, n) for n in range(depth) for one in ("va", "vcache", "vo")]
                     d.replay([("embed", -1), *parts], 4)
@@ -98,7 +108,8 @@ def pieces_of_graphs(rng: Random) -> Program:
                 d.go("pick" if not fresh or rng.random() < 0.6 else "pick_hot")
             d.t.copy(256, "DtoH", pageable=False)
         d.idle(60, 700)
-    return d.program(f"{steps} steps, {depth} layers{', full' * full}", "x", "l")
+    # where no range holds a step whole, the range of the forward pass may be it
+    return d.program(f"{steps} steps, {depth} layers{', full' * full}", "xy" if d.has_own and not outer else "x", "l")
 
 
 def prompts_alone(rng: Random) -> Program:
@@ -209,13 +220,18 @@ def batches_overlapped(rng: Random) -> Program:
                 for _n in range(depth):
                     with d.new("l"):
                         d.go("dep_attn", "dep_gate")
+                        d.after(90, d.stream)
                         d.go("dep_dispatch", stream=90)
                         d.go("dep_attn", "dep_gate")
-                        d.go("dep_experts")
+                        d.after(d.stream, 90)
+                        d.after(90, d.stream)
                         d.go("dep_dispatch", stream=90)
+                        d.go("dep_experts")
+                        d.after(d.stream, 90)
+                        d.after(90, d.stream)
                         d.go("dep_combine", stream=90)
                         d.go("dep_experts")
-                        d.go("dep_combine", stream=90)
+                        d.aside("dep_combine", 90)
                 d.go("vhead")
             d.go("pick")
             d.t.copy(512, "DtoH", pageable=False)
@@ -506,7 +522,7 @@ def tiles_of_frames(rng: Random) -> Program:
         with d.step(f"frame {s}"):
             d.t.copy(3_000_000, pageable=False)
             for _ in range(tiles):
-                with d.new("y"):
+                with d.new("yk"):
                     for _n in range(deep):
                         with d.new("l"):
                             d.kernels(B["sr_tile"][:2])
@@ -517,7 +533,7 @@ def tiles_of_frames(rng: Random) -> Program:
             d.t.copy(12_000_000, "DtoH", pageable=False)
         d.idle(500, 4_000)
     about = f"{frames} frames of {tiles} tiles, {deep} blocks"
-    return d.program(about, "x" if d.has_own else "xy", "l", may_be_nothing=("layers",))
+    return d.program(about, "x" if d.has_own else "xy", "lk", may_be_nothing=("layers",))
 
 
 def windows_of_speech(rng: Random) -> Program:
@@ -637,6 +653,7 @@ def sharded_and_computed_again(rng: Random) -> Program:
     def gather(n: int) -> None:
         with d.any("lk"), d.say(f"FSDP::all_gather (layers.{n})"):
             d.go("allgather", stream=33)
+            d.after(d.stream, 33)
             d.go("fsdp_in")
 
     for s in range(steps):
@@ -656,6 +673,7 @@ def sharded_and_computed_again(rng: Random) -> Program:
                 d.backward()
                 with d.elsewhere(), d.say(f"FSDP::post_backward_reduce (layers.{n})"):
                     d.go("fsdp_out")
+                    d.after(34, d.stream)
                     d.go("reducescatter", stream=34)
             d.go("clip")
             with d.annotated("Optimizer.step#AdamW.step"):
@@ -752,12 +770,12 @@ def parts_of_tensors(rng: Random) -> Program:
                         d.go("embed", taped=True)
                         for n in range(depth):
                             with d.layer("TransformerLayer", n, "decoder.layers"):
-                                d.go("allgather", stream=20)
+                                d.aside("allgather", 20)
                                 d.go("te_attn", taped=True)
-                                d.go("reducescatter", stream=20)
-                                d.go("allgather", stream=20)
+                                d.aside("reducescatter", 20)
+                                d.aside("allgather", 20)
                                 d.go("te_mlp", taped=True)
-                                d.go("reducescatter", stream=20)
+                                d.aside("reducescatter", 20)
                         d.go("hf_head", "loss", taped=True)
                     with d.say("backward-compute"):
                         half = len(B["te_attn"])
@@ -792,14 +810,16 @@ def experts_trained(rng: Random) -> Program:
                         d.go("shared_expert", size=3, taped=True)
                         continue
                     d.go("moe_perm")
-                    d.go("alltoall", stream=22)
+                    d.after(23, d.stream)
+                    d.aside("alltoall", 22)
                     d.go("shared_expert", stream=23, taped=True)
                     for _ in range(rng.choice((1, 1, 2))):
                         d.go("moe_gemm", size=rng.uniform(0.7, 1.5), taped=True)
-                    d.go("alltoall", stream=22)
+                    d.aside("alltoall", 22)
+                    d.after(d.stream, 23)
                     d.go("moe_unperm")
             d.go("hf_head", "loss", taped=True)
-            d.backward(lambda k: d.go("alltoall", stream=22) if k % 11 == 6 else None)
+            d.backward(lambda k: d.aside("alltoall", 22) if k % 11 == 6 else None)
             with d.annotated("Optimizer.step#AdamW.step"):
                 d.go("clip", "adamw")
             d.item()
@@ -1268,9 +1288,11 @@ def molecules_at_home_on_the_card(rng: Random) -> Program:
             d.go("gmx_nb")
             d.go("gmx_bonded", stream=d.stream)
             if pme:
+                d.after(d.stream + 1, d.stream)
                 d.go("gmx_pme", stream=d.stream + 1)
             if s % 4 == 3:
                 d.go("gmx_prune")
+            d.after(d.stream, d.stream + 1)
             d.go("gmx_update")
         if s % every == every - 1:
             d.t.copy(900_000, "DtoH", pageable=False)
@@ -1624,6 +1646,10 @@ def draw(seed: int) -> Program:
     if program.may_be_nothing:
         return program
     damaged(program, rng, ((0, 0.88), (0.06, 1), (0.07, 0.93)))
+    if program.about.endswith(", cut"):  # what is left of an execution that was cut through may hold layers or not
+        for row in (row for machine in program.machines for row in machine.work):
+            if row["labels"].get(program.executions[0]) == NOT_JUDGED:
+                row["labels"] |= dict.fromkeys(program.layers, NOT_JUDGED)
     if not (program.is_noise or any(whole(program, label) > 1 for label in program.executions)):
         program, _ = family_of(FAMILIES, "commuter", seed)  # the device was far behind the host
     return program
