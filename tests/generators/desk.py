@@ -260,8 +260,11 @@ def family_of(families: dict[str, Callable[[Random], Program]], author: str, see
 
 
 def damaged(program: Program, rng: Random, windows: tuple[tuple[float, float], ...], *, cuts: float = 0.1,
-            losses: float = 0.15) -> Program:  # fmt: skip
-    """The recording, in some draws only a window of it (one of ``windows``), in others with rows lost."""
+            losses: float = 0.15, launches: float = 0.001) -> Program:  # fmt: skip
+    """The recording, in some draws only a window of it (one of ``windows``), in others with rows lost.
+
+    ``launches``: the share of them that is lost then.
+    """
     odd = rng.random()
     if program.is_noise:
         return program
@@ -269,7 +272,7 @@ def damaged(program: Program, rng: Random, windows: tuple[tuple[float, float], .
         cut(program, *rng.choice(windows))
         program.about += ", cut"
     elif odd < losses and not program.is_kineto:
-        lose(program, rng, 0.002, 0.001)
+        lose(program, rng, 0.002, launches)
         program.about += ", rows lost"
     return program
 

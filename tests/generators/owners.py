@@ -11,6 +11,7 @@ from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
 
+from generators.desk import family_of
 from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of
 
 Kernels = list[tuple[str, float]]  # name, µs
@@ -812,7 +813,4 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 def draw(seed: int) -> Program:
     """The program of a seed; families in turn."""
-    family = list(FAMILIES)[seed % len(FAMILIES)]
-    program = FAMILIES[family](Random(f"owner {seed}"))
-    program.family = family.replace("_", " ")
-    return program
+    return family_of(FAMILIES, "owner", seed)[0]

@@ -11,7 +11,8 @@ from contextlib import ExitStack, contextmanager
 from random import Random
 from typing import Any
 
-from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose, numbered
+from generators.desk import damaged, family_of
+from generators.machine import NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, numbered
 
 B = kernels_of("pilgrim_kernels.txt")
 Kernels = list[tuple[str, float]]  # name, µs
@@ -1254,19 +1255,9 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 def draw(seed: int) -> Program:
     """The program of a seed; families in turn. Some recordings begin or end in the middle, some lost rows."""
-    rng = Random(f"pilgrim {seed}")
-    family = list(FAMILIES)[seed % len(FAMILIES)]
-    program = FAMILIES[family](rng)
-    program.family = family.replace("_", " ")
-    if not program.is_noise and family != "vision_window":
-        odd = rng.random()
-        if odd < 0.12:
-            first, last = rng.choice(((0, 0.9), (0.07, 1), (0.1, 0.85)))
-            cut(program, first, last)
-            program.about += f", cut to {first:g}–{last:g}"
-        elif odd < 0.2 and not program.is_kineto:
-            lose(program, rng, 0.002, 0.001)
-            program.about += ", rows lost"
+    program, rng = family_of(FAMILIES, "pilgrim", seed)
+    if not program.is_noise and program.family != "vision window":
+        damaged(program, rng, ((0, 0.9), (0.07, 1), (0.1, 0.85)), cuts=0.12, losses=0.2)
     beside(program, rng)
     return program
 

@@ -12,7 +12,8 @@ from contextlib import contextmanager, nullcontext
 from random import Random
 from typing import Any
 
-from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, cut, kernels_of, lose, numbered
+from generators.desk import damaged, family_of
+from generators.machine import NONE, NOT_JUDGED, US, Machine, Program, Thread, kernels_of, numbered
 
 Kernels = list[tuple[str, float]]  # name, µs
 FREE = {"x": NOT_JUDGED, "y": NOT_JUDGED, "z": NOT_JUDGED}  # of which nobody can say the execution
@@ -942,17 +943,7 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 def draw(seed: int) -> Program:
     """The program of a seed; families in turn. Some recordings begin or end in the middle, some lost rows."""
-    rng = Random(f"traveller {seed}")
-    family = list(FAMILIES)[seed % len(FAMILIES)]
-    program = FAMILIES[family](rng)
-    program.family = family.replace("_", " ")
-    if not program.is_noise and family not in ("only_once", "graph_after_eager"):
-        odd = rng.random()
-        if odd < 0.12:
-            first, last = rng.choice(((0, 0.85), (0.08, 1), (0.1, 0.9)))
-            cut(program, first, last)
-            program.about += f", cut to {first:g}–{last:g}"
-        elif odd < 0.22 and not program.is_kineto:
-            lose(program, rng, 0.002, 0.002)
-            program.about += ", rows lost"
-    return program
+    program, rng = family_of(FAMILIES, "traveller", seed)
+    if program.family in ("only once", "graph after eager"):
+        return program
+    return damaged(program, rng, ((0, 0.85), (0.08, 1), (0.1, 0.9)), cuts=0.12, losses=0.22, launches=0.002)
