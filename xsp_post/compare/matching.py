@@ -27,9 +27,7 @@ class Side:
 
     def iteration_pairs(self, role: str) -> np.ndarray:
         """Pair of every iteration row that is measured and counts for a role; −1 for the others."""
-        rows = self.cases.iterations
-        wanted = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool)
-        return np.where(wanted, self.pair_of_case[rows["case_index"].to_numpy(np.int64)], -1)
+        return np.append(self.pair_of_case, -1)[self.cases.measured_case(role)]
 
 
 def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:

@@ -11,7 +11,7 @@ import pandas as pd
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
-from xsp_post.tables.analyses.ranks import are_one_job
+from xsp_post.tables.analyses.cases import are_one_job
 
 
 @dataclass(frozen=True)

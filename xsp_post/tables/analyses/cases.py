@@ -50,6 +50,14 @@ class Cases:
     def __len__(self) -> int:
         return len(self.frame)
 
+    def measured(self, role: str) -> np.ndarray:
+        """Which iteration rows are measured and count for a role; bool."""
+        return (self.iterations[f"is_{role}"] & self.iterations["is_measured"]).to_numpy(bool)
+
+    def measured_case(self, role: str) -> IntArray:
+        """The case of these iteration rows, −1 of the others."""
+        return np.where(self.measured(role), self.iterations["case_index"].to_numpy(np.int64), -1)
+
     def rows_of(self, capture_id: IntArray, iteration_index: IntArray, process_id: IntArray) -> IntArray:
         """Iteration row of each (capture, iteration); outside all iterations, of the capture, or of the process
         where it has ranks. −1 where there is none. Shapes (n,) → (n,)."""
@@ -104,14 +112,23 @@ def find_cases(results: Results) -> Cases:
     return Cases(frame, iterations, findings, ranks)
 
 
+def _working(results: Results) -> pd.DataFrame:
+    """The processes with device work of each capture."""
+    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
+    return devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
+
+
+def are_one_job(results: Results) -> bool:
+    """Whether several captures are the ranks of one job: each process with device work states a rank of its own."""
+    used = _working(results)
+    return used["capture_id"].nunique() > 1 and bool((used["rank"] >= 0).all()) and used["rank"].is_unique
+
+
 def _ranks(results: Results) -> pd.DataFrame:
     """The processes with device work of captures that have several of them, or that are one rank each of a job."""
-    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "rank", "device_ns", "own_busy_ns"])
-    used = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
-    several = used.duplicated("capture_id", keep=False)
-    # files of one job, each of which states its own rank
-    is_job = used["capture_id"].nunique() > 1 and bool((used["rank"] >= 0).all()) and used["rank"].is_unique
-    used = used[several | is_job].sort_values(["capture_id", "rank", "process_id"])
+    used = _working(results)
+    several = used.duplicated("capture_id", keep=False) | are_one_job(results)
+    used = used[several].sort_values(["capture_id", "rank", "process_id"])
     known = "rank " + used["rank"].astype(str)
     return used.assign(
         rank_code=used.groupby("capture_id").cumcount() + 1,

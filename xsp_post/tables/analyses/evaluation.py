@@ -24,12 +24,10 @@ def cases_table(inputs: Inputs) -> Columns:
     """Which capture each number of a case is taken from."""
     frame = inputs.cases.frame
     case = np.arange(len(frame))
-    rows = inputs.cases.iterations
-    measured = rows[rows["is_model"] & rows["is_measured"]]
     return {
         **{str(name): frame[name].to_numpy() for name in frame.columns},
         **inputs.case_columns(case),
-        "iteration_count": np.bincount(measured["case_index"], minlength=len(frame)),
+        "iteration_count": np.bincount(inputs.cases.measured_case("model") + 1, minlength=len(frame) + 1)[1:],
     }
 
 

@@ -80,10 +80,7 @@ class Inputs:
     def windows(self) -> dict[str, Windows]:
         """The executions of each case together, for the role ``model`` and the role ``kernel``."""
         rows = self.cases.iterations
-        return {
-            role: windows_of(rows, (rows[f"is_{role}"] & rows["is_measured"]).to_numpy(bool), len(self.cases))
-            for role in ("model", "kernel")
-        }
+        return {role: windows_of(rows, self.cases.measured(role), len(self.cases)) for role in ("model", "kernel")}
 
     @property
     def pace_ns(self) -> np.ndarray:
@@ -164,10 +161,7 @@ class Inputs:
 
     def over_iterations(self, column: str, role: str) -> np.ndarray:
         """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""
-        rows = self.cases.iterations
-        chosen = (rows[f"is_{role}"] & rows["is_measured"]).to_numpy().astype(bool)
-        group = np.where(chosen, rows["case_index"].to_numpy(np.int64), -1)
-        values = rows[column].to_numpy(np.float64)
+        values, group = self.cases.iterations[column].to_numpy(np.float64), self.cases.measured_case(role)
         summary = summarise_groups(values, group, len(self.cases), self.options.trim_ratio)
         return summary["trimmed_mean"].to_numpy()
 
@@ -184,11 +178,9 @@ def prepare(results: Results, options: Options) -> Inputs:
     layers = layer_rows(results, cases, options.trim_ratio)
     kernels = kernel_rows(results, cases, layers, options)
     rows = cases.iterations
-    measured = (rows["is_model"] & rows["is_measured"]).to_numpy().astype(bool)
-    group = np.where(measured, rows["case_index"].to_numpy(np.int64), -1)
     model = summarise_repeats(
         rows["latency_ns"].to_numpy(np.float64),
-        group,
+        cases.measured_case("model"),
         rows["capture_id"].to_numpy(np.int64),
         len(cases),
         options.trim_ratio,

@@ -374,8 +374,7 @@ def _unmatched(
 ) -> list[Finding]:
     """Kernels that the reference does not have, and launches of it that some execution lacks."""
     extra = is_measured & (launch < 0)
-    executed = cases.iterations["is_kernel"] & cases.iterations["is_measured"]
-    executions = np.bincount(cases.iterations["case_index"][executed], minlength=len(cases))
+    executions = np.bincount(cases.measured_case("kernel") + 1, minlength=len(cases) + 1)[1:]
     seen = np.bincount(launch[is_measured & ~extra], minlength=len(launch_case))
     missing = np.clip(executions[launch_case] - seen, 0, None)
     count = int(extra.sum() + missing.sum())

@@ -35,7 +35,7 @@ def a08(inputs: Inputs) -> Columns:
     return {
         **_case_and_layer(inputs, rows),
         **{name: chosen[name].array for name in _OF_KERNEL},
-        "shape_text": _of_layer(inputs, rows, "shape_text"),
+        "shape_text": of_layer(inputs, inputs.layer_of_kernel[rows], "shape_text"),
         "latency_ns": chosen["latency_ns"].to_numpy(),
         **statistics_columns(picked(inputs.kernels.summary, rows)),
         **work.quantities(),
@@ -117,12 +117,11 @@ def _case_and_layer(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
     return {
         **inputs.case_columns(case),
         "layer_index": frame["layer_index"].to_numpy()[rows],
-        "layer_name": _of_layer(inputs, rows, "layer_name"),
-        "layer_type": _of_layer(inputs, rows, "layer_type"),
+        **{name: of_layer(inputs, inputs.layer_of_kernel[rows], name) for name in ("layer_name", "layer_type")},
     }
 
 
-def _of_layer(inputs: Inputs, rows: IntArray, column: str) -> pd.Categorical:
-    """A text of the layer of each kernel row; '' for kernels of no layer."""
+def of_layer(inputs: Inputs, layer: IntArray, column: str) -> pd.Categorical:
+    """A text of each of these layers; '' for no layer (−1)."""
     codes, texts = text_codes(inputs.layers.frame[column])
-    return texts_of(np.append(codes, -1)[inputs.layer_of_kernel[rows]], texts)
+    return texts_of(np.append(codes, -1)[layer], texts)

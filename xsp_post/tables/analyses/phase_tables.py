@@ -5,9 +5,9 @@ import pandas as pd
 
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.results import shaped
-from xsp_post.tables.analyses.frames import IntArray, divide, text_codes, texts_of
+from xsp_post.tables.analyses.frames import IntArray, divide
 from xsp_post.tables.analyses.inputs import Inputs
-from xsp_post.tables.analyses.kernel_tables import coverage_columns
+from xsp_post.tables.analyses.kernel_tables import coverage_columns, of_layer
 from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns, utilisation
 from xsp_post.tables.analyses.shape_work import FORWARD
 
@@ -29,16 +29,12 @@ def training_phases(inputs: Inputs) -> pd.DataFrame:
     case = np.where(layer < 0, owner, np.append(layers["case_index"].to_numpy(np.int64), -1)[layer])
     total, covered = aggregate(inputs.kernels.work.take(every), group, len(keys), case)
     covered = _with_marks(inputs, covered, total, layer, phase)
-    texts = {}
-    for name in ("layer_name", "layer_type"):
-        codes, known = text_codes(layers[name])
-        texts[name] = texts_of(np.append(codes, -1)[layer], known)
     columns = intensity_columns(covered, inputs.peaks, inputs.options)
     is_analytic = inputs.analytic_cases[case] | (total.coverage_ratio < covered.coverage_ratio)
     table = shaped("training_phases", {
         **inputs.case_columns(case),
         "layer_index": np.append(layers["layer_index"].to_numpy(np.int64), -1)[layer],
-        **texts,
+        **{name: of_layer(inputs, layer, name) for name in ("layer_name", "layer_type")},
         "training_phase": pd.Categorical.from_codes(phase, pd.Index(PHASES)),
         "kernel_latency_ns": total.latency_ns,
         "kernel_latency_ratio": divide(total.latency_ns, inputs.by_case[0].latency_ns[case]),

@@ -37,7 +37,7 @@ _LOCK = re.compile(
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
 # What tells operations apart.
 _SAME = {KERNEL: ["name"], COPY: ["kind", "direction"], TRANSFER: ["name"]}
-_GRID = ["grid_x", "grid_y", "grid_z"]
+GRID = ["grid_x", "grid_y", "grid_z"]
 _EQUAL = 0.02  # difference of a number of launches, or of their size, that the ends of the recording explain
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
@@ -88,7 +88,7 @@ def _summed(kind: str, rows: pd.DataFrame, own: float) -> _Sums:
     length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()).astype(float)
     names, *details = (rows[column].iloc[first].astype(object).tolist() for column in _SAME[kind])
     names = normalise_kernel_name(names).tolist() if kind == KERNEL else names
-    size = rows[_GRID].to_numpy(float).prod(axis=1) if kind == KERNEL else np.ones(len(rows))
+    size = rows[GRID].to_numpy(float).prod(axis=1) if kind == KERNEL else np.ones(len(rows))
     sums = _added(group, np.stack([np.ones(len(rows)), np.where(size > 0, size, 1.0), length]), len(first))
     return _shared([(name, " ".join(sides)) for name, *sides in zip(names, *details)], sums, own)
 

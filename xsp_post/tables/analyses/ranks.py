@@ -23,7 +23,8 @@ from xsp_post.names.families import joins_ranks
 from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
-from xsp_post.tables.analyses.rank_causes import WHO
+from xsp_post.tables.analyses.cases import are_one_job, deepest
+from xsp_post.tables.analyses.rank_causes import GRID, WHO
 from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
@@ -36,7 +37,6 @@ _OF_PAIRS = 0.82  # what a value tells of a spread of pairs, in relation to one 
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
 # Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _PLACE = ["process_id", "device_id", "start_ns", "end_ns"]
-_GRID = ["grid_x", "grid_y", "grid_z"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
 _CALLS = ("process_id", "device_id", "name", "kind", "order_index", "start_ns", "end_ns", "duration_ns",
           "launch_start_ns", "overlapped_ns", "message_bytes", "group_size", "group_name", "group_axis",
@@ -56,7 +56,7 @@ def rank_contribution(
     `collectives`, still without other ranks. ``rank_work``: what it did between them.
     """
     rows, work = [], []
-    capture_id = _deepest_capture(results) if capture_id is None else capture_id
+    capture_id = next(iter(deepest(results)), -1) if capture_id is None else capture_id
     calls = of_captures(results, "collectives", capture_id, [*_CALLS]).drop(columns="capture_id")
     calls = calls.assign(capture_name=capture_name, step_index=-1)
     steps = of_captures(results, "iterations", capture_id, ["process_id", "start_ns"])
@@ -81,7 +81,7 @@ def rank_contribution(
 
 def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     """(process, device, rank, kernels by start, copies, idle causes) of a capture."""
-    kernels = of_captures(results, "kernels", capture_id, [*_PLACE, "kernel_id", "name", *_GRID])
+    kernels = of_captures(results, "kernels", capture_id, [*_PLACE, "kernel_id", "name", *GRID])
     if not kernels["grid_x"].fillna(0).any():  # operators of a CPU: their work stands for the grid
         work = frame_or_empty(results, "kernel_work", ["kernel_id", "flop", "read_bytes"]).drop_duplicates("kernel_id")
         kernels = kernels.merge(work, on="kernel_id", how="left", validate="many_to_one")
@@ -105,13 +105,6 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         copied = copies[(copies["process_id"] == process) & (copies["device_id"] == device)]
         gpu, stated = known.get((process, device), (device, -1))
         yield process, device, stated, kernels.iloc[begin:end], copied, idle[idle["device_id"] == gpu]
-
-
-def _deepest_capture(results: Results) -> int:
-    captures = results.frame("captures", ["capture_id", "level", "kernel_count"])
-    timing = captures[~captures["level"].astype(str).str.endswith("counters")]
-    chosen = timing if len(timing) else captures
-    return int(chosen.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1]) if len(chosen) else -1
 
 
 def _row(
@@ -163,7 +156,7 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
     devices = devices[devices["device_ns"] > 0]
     captures = results.frame("captures", ["capture_id", "source_name"])
     names = dict(zip(captures["capture_id"], captures["source_name"].astype(object)))
-    chosen = list(pd.unique(devices["capture_id"])) if are_one_job(results) else [_deepest_capture(results)]
+    chosen = list(pd.unique(devices["capture_id"])) if are_one_job(results) else deepest(results)[:1]
     if len(devices) and devices["capture_id"].isin(chosen).sum() < 2:
         return nothing  # one device: nothing to compare, and no pass over its kernels
     kernels = frame_or_empty(results, "kernels", ["capture_id", "name"])
@@ -175,14 +168,6 @@ def ranks_of(results: Results) -> dict[str, pd.DataFrame]:
     if len(table) < 2:
         return nothing
     return tables if talks else {**nothing, "ranks": table.assign(is_straggler=False)}  # nobody waits
-
-
-def are_one_job(results: Results) -> bool:
-    """Whether several captures are the ranks of one job: each process with device work states a rank of its own."""
-    devices = frame_or_empty(results, "devices", ["capture_id", "process_id", "rank", "device_ns"])
-    working = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "process_id"])
-    stated = working["rank"]
-    return working["capture_id"].nunique() > 1 and bool((stated >= 0).all()) and not stated.duplicated().any()
 
 
 def rank_sentence(ranks: pd.DataFrame) -> str:
