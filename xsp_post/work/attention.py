@@ -38,8 +38,8 @@ def pairs(queries: int, keys: int, *, is_causal: bool, is_aligned_at_end: bool =
 def _shape(query: Input, key: Input, value: Input, heads: int) -> _Shape | None:
     """Of tensors of four dimensions, of which ``heads`` is 1, as torch's own operators take them (batch, heads, length,
     width), or 2, as the flash-attention library does (batch, length, heads, width)."""
-    q, k, v = query.sizes, key.sizes, value.sizes
-    if q is None or k is None or v is None or not len(q) == len(k) == len(v) == 4:
+    q, k, v = query.shape, key.shape, value.shape
+    if not len(q) == len(k) == len(v) == 4:
         return None
     return _Shape(q[0], q[heads], q[3 - heads], k[3 - heads], q[3], v[3])
 
@@ -92,7 +92,7 @@ def of_library(
     def formula(call: Signature, query: Input, key: Input, value: Input) -> Amounts | None:
         number = (call.integers(causal) or (0,))[0] if is_causal_number else 0
         is_causal = number > 0 if is_causal_number else bool(call.flag(causal))
-        is_whole = len(query.sizes or ()) == 4
+        is_whole = len(query.shape) == 4
         shape = _shape(query, key, value, heads=2) if is_whole else _packed(call, query, key, value, lengths)
         is_end = not is_causal_number or number == 2
         return _amounts(shape, query, key, value, is_causal, is_aligned_at_end=is_end, is_backward=is_backward)
@@ -103,8 +103,8 @@ def of_library(
 def _packed(
     call: Signature, query: Input, key: Input, value: Input, lengths: tuple[int, int, int, int] | None
 ) -> _Shape | None:
-    q, k, v = query.sizes, key.sizes, value.sizes
-    if lengths is None or q is None or k is None or v is None or not len(q) == len(k) == len(v) == 3:
+    q, k, v = query.shape, key.shape, value.shape
+    if lengths is None or not len(q) == len(k) == len(v) == 3:
         return None
     starts = call.tensor(lengths[0])
     longest = [(call.integers(index) or (0,))[0] for index in lengths[2:]]
@@ -123,7 +123,7 @@ def paged(call: Signature, step: Step | None) -> Amounts | None:
     query, key, value = (call.tensor(i) for i in range(3))
     if step is None or query is None or key is None or value is None:
         return None
-    q, k, v = query.sizes or (), key.sizes or (), value.sizes or ()
+    q, k, v = query.shape, key.shape, value.shape
     if len(q) != 3 or len(k) < 2 or len(v) < 2:
         return None
     tokens, heads, width = q

@@ -78,7 +78,7 @@ def _geometry(call: Signature, places: Places) -> Geometry | None:
     source, weight, stride = call.tensor(places.source), call.tensor(places.weight), call.integers(places.stride)
     if source is None or weight is None or stride is None:
         return None  # emit_nvtx says sizes only: without the stride nothing is said of the output
-    sizes, kernel = source.sizes or (), weight.sizes or ()
+    sizes, kernel = source.shape, weight.shape
     rank = len(kernel) - 2
     dilation, padding = _wide(_integers(call, places.dilation), rank, 1), call.integers(places.padding)
     if padding is None and call.value(places.padding).strip("'\"") == "same":

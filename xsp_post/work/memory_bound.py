@@ -58,8 +58,8 @@ def _term(call: Signature, word: str) -> float | None:
 
 def _broadcast_count(tensors: list[Input]) -> int:
     """Elements of the result of sizes that are broadcast against one another."""
-    width = max((len(one.sizes or ()) for one in tensors), default=0)
-    padded = [(1,) * (width - len(one.sizes or ())) + (one.sizes or ()) for one in tensors]
+    width = max((len(one.shape) for one in tensors), default=0)
+    padded = [(1,) * (width - len(one.shape)) + one.shape for one in tensors]
     return math.prod(0 if 0 in column else max(column) for column in zip(*padded)) if width else 1
 
 
@@ -113,8 +113,8 @@ def norm_backward(call: Signature) -> Amounts | None:
     if source is None:
         return None
     read = total(*map(bytes_of, call.tensors()))
-    weights = [one for one in call.tensors() if len(one.sizes or ()) == 1]
-    written = total(_fresh(source), bytes_of(weights[0]) if weights else 0.0, bytes_of(weights[0]) if weights else 0.0)
+    weights = [one for one in call.tensors() if len(one.shape) == 1]
+    written = total(_fresh(source), *(2 * [bytes_of(one) for one in weights[:1]]))
     return _whole(amounts.NORMALISATION, read, written, float(source.element_count))
 
 
@@ -126,7 +126,7 @@ def _fresh(one: Input) -> float | None:
 @takes(0)
 def reduction(call: Signature, source: Input) -> Amounts | None:
     """The input in, what remains of it out: all but the dimensions of the second input, or one number."""
-    dims, sizes = call.integers(1), source.sizes or ()
+    dims, sizes = call.integers(1), source.shape
     kept = 1
     if dims and all(-len(sizes) <= one < len(sizes) for one in dims):
         gone = {one % len(sizes) for one in dims}
@@ -135,39 +135,33 @@ def reduction(call: Signature, source: Input) -> Amounts | None:
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
 
 
-def topk(call: Signature) -> Amounts | None:
+@takes(0)
+def topk(call: Signature, source: Input) -> Amounts | None:
     """topk: the input in, k values and their places (8 bytes) of each row out."""
-    source, count = call.tensor(0), call.integers(1)
-    if source is None or not source.sizes or not count:
+    if not (count := call.integers(1)):
         return None
-    kept = source.element_count // max(source.sizes[-1], 1) * count[0]
+    kept = source.element_count // max(source.shape[-1], 1) * count[0]
     size = element_bytes(source.dtype)
     return _whole(
         amounts.ROUTING, bytes_of(source), times(kept, None if size is None else size + 8), float(source.element_count)
     )
 
 
-def lookup(call: Signature) -> Amounts | None:
-    """embedding: table, indices. Of the table the rows that are looked up."""
-    return _rows(call.tensor(0), call.tensor(1))
-
-
-def index_select(call: Signature) -> Amounts | None:
+@takes(0, 2)
+def index_select(call: Signature, table: Input, indices: Input) -> Amounts | None:
     """index_select, gather of rows: table, dimension, indices."""
-    table, indices, dimension = call.tensor(0), call.tensor(2), call.integers(1)
-    if dimension not in ((0,), None):
-        return None
-    return _rows(table, indices)
+    return _rows(table, indices) if call.integers(1) in ((0,), None) else None
 
 
-def _rows(table: Input | None, indices: Input | None) -> Amounts | None:
-    if table is None or indices is None or not table.sizes:
-        return None
-    width = math.prod(table.sizes[1:])
-    size = element_bytes(table.dtype)
-    looked_up = times(min(indices.element_count, table.sizes[0]) * width, size)
+def _rows(table: Input, indices: Input) -> Amounts:
+    """Of a table the rows that are looked up."""
+    width, size = math.prod(table.shape[1:]), element_bytes(table.dtype)
+    looked_up = times(min(indices.element_count, table.shape[0]) * width, size)
     read = total(looked_up, bytes_of(indices))
     return _whole(amounts.LOOKUP, read, times(indices.element_count * width, size), 0.0)
+
+
+lookup = takes(0, 1)(lambda _, table, indices: _rows(table, indices))  # embedding: table, indices
 
 
 @takes(0, 2)
@@ -185,7 +179,7 @@ def index(call: Signature) -> Amounts | None:
     given = call.inputs[1].items if len(call.inputs) > 1 else ()
     if table is None or not table.sizes or not given or not all(one.sizes for one in given):
         return None
-    if any(one.sizes == table.sizes[: len(one.sizes or ())] for one in given):
+    if any(one.shape == table.shape[: len(one.shape)] for one in given):
         return None
     count = _broadcast_count(list(given)) * math.prod(table.sizes[len(given) :])
     size = element_bytes(table.dtype)
@@ -193,11 +187,11 @@ def index(call: Signature) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, times(count, size), 0.0)
 
 
-def index_put(call: Signature) -> Amounts | None:
+@takes(0, 2)
+def index_put(call: Signature, table: Input, values: Input) -> Amounts | None:
     """index_put: table, indices, values, whether they are added. As many elements are written as there are values; of
     a single value it is not known how many."""
-    table, values = call.tensor(0), call.tensor(2)
-    if table is None or values is None or values.element_count <= 1:
+    if values.element_count <= 1:
         return None
     written = times(values.element_count, element_bytes(table.dtype))
     is_added = bool(call.flag(3))
@@ -217,20 +211,20 @@ def scatter(call: Signature, table: Input, indices: Input) -> Amounts | None:
     return _whole(amounts.LOOKUP, read, written, float(count) if is_added else 0.0)
 
 
-def embedding_backward(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def embedding_backward(call: Signature, gradient: Input, indices: Input) -> Amounts | None:
     """embedding_dense_backward: gradient, indices, number of rows: a whole table of gradients is written."""
-    gradient, indices, rows = call.tensor(0), call.tensor(1), call.integers(2)
-    if gradient is None or indices is None or not rows or not gradient.sizes:
+    if not (rows := call.integers(2)):
         return None
     read = total(bytes_of(gradient), bytes_of(indices))
-    written = times(rows[0] * gradient.sizes[-1], element_bytes(gradient.dtype))
+    written = times(rows[0] * gradient.shape[-1], element_bytes(gradient.dtype))
     return _whole(amounts.LOOKUP, read, written, float(gradient.element_count))
 
 
-def pool(call: Signature) -> Amounts | None:
+@takes(0)
+def pool(call: Signature, source: Input) -> Amounts | None:
     """max_pool*d (with indices of 8 bytes), avg_pool*d: input, kernel, stride, padding, dilation."""
-    source, kernel = call.tensor(0), call.integers(1)
-    if source is None or source.sizes is None or not kernel:
+    if not (kernel := call.integers(1)):
         return None
     from xsp_post.work.convolutions import output_size
 
@@ -239,21 +233,22 @@ def pool(call: Signature) -> Amounts | None:
     has_indices = "max_pool" in call.operator
     dilation = (call.integers(4) if has_indices else None) or (1,) * rank
     stride, padding, dilation = (one * rank if len(one) == 1 else one for one in (stride, padding, dilation))
-    if len(source.sizes) <= rank or not len(stride) == len(padding) == len(dilation) == rank or 0 in stride:
+    if len(source.shape) <= rank or not len(stride) == len(padding) == len(dilation) == rank or 0 in stride:
         return None
-    spatial = (output_size(*axis) for axis in zip(source.sizes[-rank:], kernel, stride, padding, dilation))
-    count = math.prod(source.sizes[:-rank]) * math.prod(spatial)
+    spatial = (output_size(*axis) for axis in zip(source.shape[-rank:], kernel, stride, padding, dilation))
+    count = math.prod(source.shape[:-rank]) * math.prod(spatial)
     size = element_bytes(source.dtype)
     written = times(count, None if size is None else size + 8 * ("with_indices" in call.operator))
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(source.element_count))
 
 
-def resize(call: Signature) -> Amounts | None:
+@takes(0)
+def resize(call: Signature, source: Input) -> Amounts | None:
     """adaptive_avg_pool*d, upsample_*: input, spatial sizes of the result."""
-    source, spatial = call.tensor(0), call.integers(1)
-    if source is None or source.sizes is None or not spatial or len(source.sizes) <= len(spatial):
+    spatial = call.integers(1)
+    if not spatial or len(source.shape) <= len(spatial):
         return None
-    count = math.prod(source.sizes[: -len(spatial)]) * math.prod(spatial)
+    count = math.prod(source.shape[: -len(spatial)]) * math.prod(spatial)
     written = times(count, element_bytes(source.dtype))
     return _whole(amounts.REDUCTION, bytes_of(source), written, float(max(count, source.element_count)))
 

@@ -6,7 +6,7 @@ A product of (m × k) and (k × n) is 2·m·n·k flop and reads m·k + k·n, wri
 
 import math
 
-from xsp_post.work.amounts import EXPERTS, PRODUCT, Amounts, bytes_of, operand_of, times, total
+from xsp_post.work.amounts import EXPERTS, PRODUCT, Amounts, bytes_of, operand_of, takes, times, total
 from xsp_post.work.dtypes import element_bytes
 from xsp_post.work.signature import Input, Signature
 
@@ -64,27 +64,25 @@ def addmm(call: Signature) -> Amounts | None:
     return product(call.tensor(1), call.tensor(2), call.tensor(0) if is_read else None)
 
 
-def linear(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def linear(call: Signature, left: Input, weight: Input) -> Amounts | None:
     """input (…, k), weight (n, k), bias."""
-    left, weight = call.tensor(0), call.tensor(1)
-    if left is None or weight is None or left.sizes is None or len(weight.sizes or ()) != 2:
-        return None
-    rows = math.prod(left.sizes[:-1])
-    flat = Input((rows, left.sizes[-1]), left.dtype)
-    return product(flat, weight, call.tensor(2), is_right_transposed=True)
+    return product(_flat(left), weight, call.tensor(2), is_right_transposed=True) if len(weight.shape) == 2 else None
 
 
-def gemm_transposed(call: Signature) -> Amounts | None:
+def _flat(rows: Input) -> Input:
+    """All rows as one batch."""
+    return Input((math.prod(rows.shape[:-1]), rows.shape[-1]), rows.dtype)
+
+
+@takes(0, 1)
+def gemm_transposed(call: Signature, left: Input, right: Input) -> Amounts | None:
     """Libraries' products of (m, k) with (n, k)ᵀ: aiter, vLLM; a third tensor of n elements is a bias."""
-    left, right = call.tensor(0), call.tensor(1)
-    if left is None or right is None or left.sizes is None or right.sizes is None:
-        return None
-    is_transposed = len(right.sizes) >= 2 and right.sizes[-1] == left.sizes[-1]
+    is_transposed = len(right.shape) >= 2 and right.shape[-1] == left.shape[-1]
     bias = call.tensor(2)
-    is_bias = bias is not None and bias.sizes is not None and len(bias.sizes) == 1
-    if len(left.sizes) > 2 and len(right.sizes) == 2:
-        left = Input((math.prod(left.sizes[:-1]), left.sizes[-1]), left.dtype)
-    return product(left, right, bias if is_bias else None, is_right_transposed=is_transposed)
+    bias = bias if bias is not None and len(bias.shape) == 1 else None
+    left = _flat(left) if len(left.shape) > 2 and len(right.shape) == 2 else left
+    return product(left, right, bias, is_right_transposed=is_transposed)
 
 
 def scaled_mm(call: Signature) -> Amounts | None:
@@ -94,23 +92,19 @@ def scaled_mm(call: Signature) -> Amounts | None:
     return product(left, right, out_dtype=out)
 
 
-def grouped_mm(call: Signature) -> Amounts | None:
+@takes(0, 1)
+def grouped_mm(call: Signature, left: Input, right: Input) -> Amounts | None:
     """_grouped_mm: rows (t, k) sorted by expert × weights (experts, k, n): each row meets one expert."""
-    left, right = call.tensor(0), call.tensor(1)
-    if left is None or right is None or left.sizes is None or right.sizes is None:
-        return None
-    if len(left.sizes) == 2 and len(right.sizes) == 3:
-        (rows, k), (_, k_right, n) = left.sizes, right.sizes
+    if len(left.shape) == 2 and len(right.shape) == 3:
+        (rows, k), (_, k_right, n) = left.shape, right.shape
         if k != k_right:
             k_right, n = n, k_right
-        if k != k_right:
-            return None
-        return _routed(rows, k, n, left, right)
-    if len(left.sizes) == 2 and len(right.sizes) == 2:  # the gradient of the weights: rows are what is summed over
-        (m, rows), (rows_right, n) = left.sizes, right.sizes
+        return _routed(rows, k, n, left, right) if k == k_right else None
+    if len(left.shape) == 2 and len(right.shape) == 2:  # the gradient of the weights: rows are what is summed over
+        (m, rows), (rows_right, n) = left.shape, right.shape
         if rows != rows_right:
             return None
-        offsets = next((one for one in call.tensors()[2:] if len(one.sizes or ()) == 1), None)
+        offsets = next((one for one in call.tensors()[2:] if len(one.shape) == 1), None)
         groups = offsets.element_count if offsets is not None else 1
         size = element_bytes(left.dtype)
         return Amounts(
@@ -122,9 +116,7 @@ def grouped_mm(call: Signature) -> Amounts | None:
 
 def _routed(rows: int, k: int, n: int, left: Input, weights: Input) -> Amounts:
     """Rows that each meet one expert's (k × n) weights; of the experts at most one per row is read."""
-    experts = (weights.sizes or (1,))[0]
-    size = element_bytes(weights.dtype)
-    read = times(min(experts, rows) * k * n, size)
+    read = times(min(weights.shape[0], rows) * k * n, element_bytes(weights.dtype))
     return Amounts(
         EXPERTS, 2.0 * rows * k * n, total(bytes_of(left), read), times(rows * n, element_bytes(left.dtype)),
         operand_of(left, weights),
@@ -136,23 +128,21 @@ def chosen_experts(experts: int, tokens: int, top_k: int) -> float:
     return experts * (1 - (1 - min(top_k / experts, 1)) ** tokens) if experts else 0.0
 
 
-def expert_product(call: Signature) -> Amounts | None:
+@takes(0, 1, 2)
+def expert_product(call: Signature, rows: Input, weights: Input, choices: Input) -> Amounts | None:
     """One product of a mixture of experts: rows (tokens · top_k, k), weights (experts, k, n), choices (tokens, top_k).
 
     Two 4-bit weights share a byte. With ``swiglu`` the kernel multiplies the halves of its result, and reads each
     token once (rows are gathered); without, it reads the rows of the product before it.
     """
-    rows, weights, choices = (call.tensor(i) for i in range(3))
-    if rows is None or weights is None or choices is None:
+    if len(weights.shape) != 3:
         return None
-    if rows.sizes is None or weights.sizes is None or choices.sizes is None or len(weights.sizes) != 3:
-        return None
-    (count, k), (experts, _, n), (tokens, top_k) = rows.sizes, weights.sizes, choices.sizes
+    (count, k), (experts, inner, n), (tokens, top_k) = rows.shape, weights.shape, choices.shape
     is_gated = call.value(2) == "swiglu"
     size = element_bytes(rows.dtype)
     weight_size = 1.0 if weights.dtype == "fp4" else element_bytes(weights.dtype)
     read_rows = times((tokens if is_gated else count) * k, size)
-    read = total(read_rows, times(chosen_experts(experts, tokens, top_k) * weights.sizes[1] * n, weight_size))
+    read = total(read_rows, times(chosen_experts(experts, tokens, top_k) * inner * n, weight_size))
     width = n // 2 if is_gated else n
     operand = operand_of(rows, weights)
     operations = float(count * n) if is_gated else 0.0
@@ -169,26 +159,24 @@ def fused_experts(call: Signature) -> Amounts | None:
     weights, the first of two dimensions the hidden states, the choices have the hidden states' rows and an
     integer type. Packed weights (two 4-bit values in one byte) are recognised by half their width.
     """
-    three = [one for one in call.tensors() if len(one.sizes or ()) == 3]
-    two = [one for one in call.tensors() if len(one.sizes or ()) == 2]
-    if len(three) < 2 or not two or two[0].sizes is None:
+    three = [one for one in call.tensors() if len(one.shape) == 3]
+    two = [one for one in call.tensors() if len(one.shape) == 2]
+    if len(three) < 2 or not two:
         return None
     hidden, (up, down) = two[0], three[:2]
-    tokens, width = two[0].sizes
+    tokens, width = hidden.shape
     integer = ("int", "long int", "short int", "unsigned int")
-    choices = next(
-        (one for one in two[1:] if one.sizes is not None and one.sizes[0] == tokens and one.dtype in integer), None
-    )
-    if choices is None or choices.sizes is None or up.sizes is None or down.sizes is None:
+    choices = next((one for one in two[1:] if one.shape[0] == tokens and one.dtype in integer), None)
+    if choices is None:
         return None
-    experts, top_k = up.sizes[0], choices.sizes[1]
-    pack = 2 if up.sizes[2] * 2 == width else 1
-    if up.sizes[2] * pack != width or down.sizes[1] != width or down.sizes[0] != experts:
+    experts, top_k = up.shape[0], choices.shape[1]
+    pack = 2 if up.shape[2] * 2 == width else 1
+    if up.shape[2] * pack != width or down.shape[1] != width or down.shape[0] != experts:
         return None
-    inner = down.sizes[2] * pack
+    inner = down.shape[2] * pack
     rows = tokens * top_k
     used = chosen_experts(experts, tokens, top_k) / experts if experts else 0.0
-    flop = 2.0 * rows * width * up.sizes[1] + 2.0 * rows * inner * width
+    flop = 2.0 * rows * width * up.shape[1] + 2.0 * rows * inner * width
     weights = total(bytes_of(up), bytes_of(down))
     operand = operand_of(hidden) if pack == 2 else operand_of(hidden, up)
     read = total(bytes_of(hidden), None if weights is None else weights * used)

@@ -32,6 +32,11 @@ class Input:
         return self.sizes is not None
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        """The sizes of a tensor; () of what is none."""
+        return self.sizes or ()
+
+    @property
     def element_count(self) -> int:
         """Elements of the tensor, or of all tensors of the list."""
         if self.items:
