@@ -38,7 +38,8 @@ def read_positions(size: int, width: int, step: int, pad: int, hole: int) -> int
     return max(count - before - after, 0)
 
 
-def _wide(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
+def wide(values: tuple[int, ...] | None, rank: int, default: int) -> tuple[int, ...]:
+    """One number of each dimension: the given ones, one for all, or the usual one."""
     if not values:
         return (default,) * rank
     return values * rank if len(values) == 1 else values
@@ -80,10 +81,10 @@ def _geometry(call: Signature, places: Places) -> Geometry | None:
         return None  # emit_nvtx says sizes only: without the stride nothing is said of the output
     sizes, kernel = source.shape, weight.shape
     rank = len(kernel) - 2
-    dilation, padding = _wide(_integers(call, places.dilation), rank, 1), call.integers(places.padding)
+    dilation, padding = wide(_integers(call, places.dilation), rank, 1), call.integers(places.padding)
     if padding is None and call.value(places.padding).strip("'\"") == "same":
         padding = tuple(hole * (width - 1) // 2 for hole, width in zip(dilation, kernel[2:]))
-    stride, padding = _wide(stride, rank, 1), _wide(padding, rank, 0)
+    stride, padding = wide(stride, rank, 1), wide(padding, rank, 0)
     is_fitting = len(sizes) == len(kernel) >= 3 and {len(stride), len(padding), len(dilation)} == {rank}
     if not is_fitting or 0 in stride or 0 in dilation:
         return None
@@ -97,7 +98,7 @@ def _geometry(call: Signature, places: Places) -> Geometry | None:
         groups = (_integers(call, places.groups) or (1,))[0]
         written = [
             max((size - 1) * step - 2 * pad + hole * (width - 1) + more + 1, 0)
-            for (size, width, step, pad, hole), more in zip(axes, _wide(_integers(call, places.extra), rank, 0))
+            for (size, width, step, pad, hole), more in zip(axes, wide(_integers(call, places.extra), rank, 0))
         ]
         count = math.prod(sizes)
         return Geometry(source, weight, (sizes[0], kernel[1] * groups, *written), 2.0 * count * per_position, count)

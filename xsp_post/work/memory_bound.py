@@ -7,6 +7,7 @@ import math
 
 from xsp_post.work import amounts
 from xsp_post.work.amounts import Amounts, Formula, bytes_of, takes, times, total
+from xsp_post.work.convolutions import output_size, wide
 from xsp_post.work.dtypes import element_bytes, kind_of
 from xsp_post.work.signature import Input, Signature
 
@@ -226,13 +227,10 @@ def pool(call: Signature, source: Input) -> Amounts | None:
     """max_pool*d (with indices of 8 bytes), avg_pool*d: input, kernel, stride, padding, dilation."""
     if not (kernel := call.integers(1)):
         return None
-    from xsp_post.work.convolutions import output_size
-
-    rank = len(kernel)
-    stride, padding = call.integers(2) or kernel, call.integers(3) or (0,) * rank
-    has_indices = "max_pool" in call.operator
-    dilation = (call.integers(4) if has_indices else None) or (1,) * rank
-    stride, padding, dilation = (one * rank if len(one) == 1 else one for one in (stride, padding, dilation))
+    rank, dilation = len(kernel), call.integers(4) if "max_pool" in call.operator else None
+    stride, padding, dilation = (
+        wide(one, rank, usual) for one, usual in ((call.integers(2) or kernel, 1), (call.integers(3), 0), (dilation, 1))
+    )
     if len(source.shape) <= rank or not len(stride) == len(padding) == len(dilation) == rank or 0 in stride:
         return None
     spatial = (output_size(*axis) for axis in zip(source.shape[-rank:], kernel, stride, padding, dilation))

@@ -38,13 +38,11 @@ def workload_summary(inputs: Inputs) -> Columns:
     case, latency = layers["case_index"].to_numpy(np.int64), layers["latency_ns"].to_numpy()
     code, types = text_codes(layers["layer_type"])
     is_convolution = np.array([_CONVOLUTION in str(text).lower() for text in types], bool)[code]
-    kernels = inputs.kernels.frame
-    kernel_case = kernels["case_index"].to_numpy(np.int64)
-    is_short = kernels["latency_ns"].to_numpy() < NS_PER_MS
+    short = inputs.kernel_case[inputs.kernels.frame["latency_ns"].to_numpy() < NS_PER_MS]
     kernel_latency = inputs.by_case[0].latency_ns
     has_kernels, has_layers = inputs.has_kernels, np.bincount(case, minlength=count) > 0
     layer_latency = np.where(has_layers, group_sum(case, latency, count), np.nan)
-    layer_total = inputs.layers.totals_ns(inputs.layers.frame["case_index"].to_numpy(np.int64), count)
+    layer_total = inputs.layers.totals_ns(inputs.layer_case, count)
     return {
         **inputs.case_columns(np.arange(count)),
         "workload_name": frame["workload_name"].to_numpy(),
@@ -56,7 +54,7 @@ def workload_summary(inputs: Inputs) -> Columns:
         "layer_under_1ms_count": captured(np.bincount(case[latency < NS_PER_MS], minlength=count), has_layers),
         "kernel_latency_ns": np.where(has_kernels, kernel_latency, np.nan),
         **kernel_counts(inputs),
-        "kernel_under_1ms_count": captured(np.bincount(kernel_case[is_short], minlength=count), has_kernels),
+        "kernel_under_1ms_count": captured(np.bincount(short, minlength=count), has_kernels),
         "gpu_latency_ratio": divide(inputs.kernels.total_ns, inputs.model_latency_ns),
         "convolution_latency_ratio": convolution_ratio(case, latency, is_convolution, count),
     }

@@ -41,17 +41,26 @@ class Inputs:
     findings: list[Finding] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        frame, layers = self.kernels.frame, self.layers.frame
-        case = frame["case_index"].to_numpy(np.int64)
-        self.layer_of_kernel = self.layers.rows_of(case, frame["layer_index"].to_numpy(np.int64))
+        case = self.kernel_case
+        self.layer_of_kernel = self.layers.rows_of(case, self.kernels.frame["layer_index"].to_numpy(np.int64))
         parts = self.kernels.parts
         row, ratio = parts["row"].to_numpy(), parts["ratio"].to_numpy()
         of_part = self.layers.rows_of(case[row], parts["layer_index"].to_numpy(np.int64))
         work = self.kernels.work.take(row)
         work = work if (ratio == 1).all() else work.times(ratio)
-        self.by_layer = aggregate(work, of_part, len(layers), layers["case_index"].to_numpy(np.int64))
+        self.by_layer = aggregate(work, of_part, len(self.layer_case), self.layer_case)
         sums = aggregate(self.kernels.work, case, len(self.cases), np.arange(len(self.cases)))
         self.by_case = (self._with_unplaced(sums[0]), self._with_unplaced(sums[1]))
+
+    @cached_property
+    def kernel_case(self) -> IntArray:
+        """The case of each kernel row."""
+        return self.kernels.frame["case_index"].to_numpy(np.int64)
+
+    @cached_property
+    def layer_case(self) -> IntArray:
+        """The case of each row of layers.frame."""
+        return self.layers.frame["case_index"].to_numpy(np.int64)
 
     def _with_unplaced(self, work: Work) -> Work:
         """Work from shapes covers less of a case where kernels without a launch may belong to it, too."""
@@ -61,20 +70,18 @@ class Inputs:
 
     @cached_property
     def kernel_time_ns(self) -> np.ndarray:
-        case = self.kernels.frame["case_index"].to_numpy(np.int64)
         latency = np.nan_to_num(self.kernels.frame["latency_ns"].to_numpy())
-        return np.bincount(case, weights=latency, minlength=len(self.cases))
+        return np.bincount(self.kernel_case, weights=latency, minlength=len(self.cases))
 
     @cached_property
     def kernels_by_name(self) -> tuple[IntArray, IntArray]:
         """Group of each kernel row, by case and name, and each group's first row."""
-        frame = self.kernels.frame
-        return dense(frame["case_index"].to_numpy(np.int64), text_codes(frame["name"])[0])
+        return dense(self.kernel_case, text_codes(self.kernels.frame["name"])[0])
 
     @cached_property
     def has_kernels(self) -> np.ndarray:
         """Which cases have kernels captured: bool (cases,)."""
-        return np.bincount(self.kernels.frame["case_index"].to_numpy(np.int64), minlength=len(self.cases)) > 0
+        return np.bincount(self.kernel_case, minlength=len(self.cases)) > 0
 
     @cached_property
     def windows(self) -> dict[str, Windows]:
@@ -109,8 +116,7 @@ class Inputs:
     @cached_property
     def shown_kernels(self) -> IntArray:
         """Rows of kernels.frame that A8 and A9 show: all, or of a case with too many launches the longest."""
-        frame, options = self.kernels.frame, self.options
-        case = frame["case_index"].to_numpy(np.int64)
+        frame, options, case = self.kernels.frame, self.options, self.kernel_case
         count = np.bincount(case) if len(case) else np.zeros(0, np.int64)
         if not (count > options.kernel_row_limit).any():
             return np.arange(len(frame))
@@ -134,20 +140,19 @@ class Inputs:
     @cached_property
     def analytic_cases(self) -> np.ndarray:
         """Which cases' work is from shapes: bool (cases,)."""
-        case = self.kernels.frame["case_index"].to_numpy(np.int64)
-        return np.bincount(case, weights=self.kernels.is_analytic, minlength=len(self.cases)) > 0
+        return np.bincount(self.kernel_case, weights=self.kernels.is_analytic, minlength=len(self.cases)) > 0
 
     @cached_property
     def training_cases(self) -> np.ndarray:
         """Which cases are training steps: some kernel is backward, or the phase says so. bool (cases,)."""
-        case = self.kernels.frame["case_index"].to_numpy(np.int64)
-        has_backward = np.bincount(case, weights=self.kernels.phase == BACKWARD, minlength=len(self.cases)) > 0
+        is_backward = self.kernels.phase == BACKWARD
+        has_backward = np.bincount(self.kernel_case, weights=is_backward, minlength=len(self.cases)) > 0
         words = self.cases.frame["phase"].astype(str).str.contains("train|backward", case=False)
         return has_backward | words.to_numpy(bool)
 
     def latency_by_phase(self, group: IntArray, count: int) -> dict[str, np.ndarray]:
         """Kernel latency of groups of kernel rows (−1 none) per phase; NaN where no phases of the case are known."""
-        case = self.kernels.frame["case_index"].to_numpy(np.int64)
+        case = self.kernel_case
         case_has_phases = np.bincount(case, weights=self.kernels.phase > 0, minlength=len(self.cases)) > 0
         latency, columns = self.kernels.frame["latency_ns"].to_numpy(), {}
         known = (group >= 0) & case_has_phases[case]

@@ -10,22 +10,12 @@ from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns, say_above_roof
 from xsp_post.tables.analyses.layer_rows import DEVICE_SOURCES
 from xsp_post.tables.analyses.layer_tables import layer_columns
-from xsp_post.tables.analyses.roofline import (
-    ANALYTIC,
-    COUNTER_SOURCES,
-    COUNTERS,
-    Work,
-    intensity_columns,
-    pipe_of_name,
-    timed_where,
-    utilisation,
-)
+from xsp_post.tables.analyses.roofline import Work, intensity_columns, pipe_of_name, timed_where, utilisation
 
 
 def _cases_with_kernels(inputs: Inputs) -> np.ndarray:
     """Rows of layers.frame in cases that have kernels at all."""
-    case = inputs.layers.frame["case_index"].to_numpy(np.int64)
-    return np.flatnonzero(inputs.has_kernels[case])
+    return np.flatnonzero(inputs.has_kernels[inputs.layer_case])
 
 
 def a11(inputs: Inputs) -> Columns:
@@ -60,9 +50,7 @@ def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> di
 def a12(inputs: Inputs) -> Columns:
     """A12: the counters of each layer in execution order; no rows for cases without counters."""
     rows = _cases_with_kernels(inputs)
-    case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
-    counted = np.flatnonzero(inputs.by_case[0].coverage_ratio > 0)
-    rows = rows[np.isin(case, counted)]
+    rows = rows[inputs.by_case[0].coverage_ratio[inputs.layer_case[rows]] > 0]
     total = inputs.by_layer[0].take(rows)
     source = coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows])["counter_source"]
     return {
@@ -75,7 +63,7 @@ def a12(inputs: Inputs) -> Columns:
 
 def _analytic_layers(inputs: Inputs) -> np.ndarray:
     """Which rows of layers.frame lie in a case whose work is from shapes."""
-    return inputs.analytic_cases[inputs.layers.frame["case_index"].to_numpy(np.int64)]
+    return inputs.analytic_cases[inputs.layer_case]
 
 
 def a13(inputs: Inputs) -> Columns:
@@ -115,8 +103,7 @@ def a14(inputs: Inputs) -> Columns:
     work, is_analytic = analytic_where_unmeasured(inputs)
     rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
     chosen = work.take(rows)
-    is_counted_from_sizes = is_analytic | _analytic_layers(inputs)
-    source = np.where(is_counted_from_sizes[rows], COUNTER_SOURCES.index(ANALYTIC), COUNTER_SOURCES.index(COUNTERS))
+    source = coverage_columns(chosen.coverage_ratio, (is_analytic | _analytic_layers(inputs))[rows])["counter_source"]
     chosen = timed_where(inputs.by_layer[0].latency_ns[rows] > 0, chosen)
     columns = intensity_columns(chosen, inputs.peaks, inputs.options)
     # layers counted by their kernels: A9 says it of the kernels
@@ -128,7 +115,7 @@ def a14(inputs: Inputs) -> Columns:
         **columns,
         "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
         "work_coverage_ratio": chosen.coverage_ratio,
-        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+        "counter_source": source,
     }
 
 
@@ -142,10 +129,9 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     flop, least = layers["analytic_flop"].to_numpy(), layers["analytic_bytes"].to_numpy()
     is_analytic = (inputs.by_layer[0].coverage_ratio == 0) & ~np.isnan(flop) & ~np.isnan(least)
     # the marks of a training step's layers say the forward work only; their time is that of all phases
-    is_forward_only = is_analytic & inputs.training_cases[layers["case_index"].to_numpy(np.int64)]
+    is_forward_only = is_analytic & inputs.training_cases[inputs.layer_case]
     is_analytic &= ~is_forward_only
-    is_found_by_sizes = inputs.analytic_cases[layers["case_index"].to_numpy(np.int64)]  # a view has no kernels
-    empty = is_forward_only & ~is_found_by_sizes
+    empty = is_forward_only & ~_analytic_layers(inputs)  # a view has no kernels
     if empty.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):  # once per analysis
         first = str(layers["layer_path"].iloc[int(np.argmax(empty))])
         inputs.findings.append(finding(_FORWARD_ONLY, count=int(empty.sum()), example=first))

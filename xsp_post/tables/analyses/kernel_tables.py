@@ -84,7 +84,7 @@ def a10(inputs: Inputs) -> Columns:
     """A10: launches of equal demangled name, longest total first; the number of rows is that of unique kernels."""
     frame = inputs.kernels.frame
     group, first = inputs.kernels_by_name
-    owner = frame["case_index"].to_numpy(np.int64)[first]
+    owner = inputs.kernel_case[first]
     total, covered = aggregate(inputs.kernels.work, group, len(first), owner)
     order = np.lexsort((-total.latency_ns, owner))
     total, covered, first, owner = total.take(order), covered.take(order), first[order], owner[order]
@@ -112,11 +112,9 @@ def coverage_columns(coverage_ratio: np.ndarray, is_analytic: np.ndarray) -> dic
 
 
 def _case_and_layer(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
-    frame = inputs.kernels.frame
-    case = frame["case_index"].to_numpy(np.int64)[rows]
     return {
-        **inputs.case_columns(case),
-        "layer_index": frame["layer_index"].to_numpy()[rows],
+        **inputs.case_columns(inputs.kernel_case[rows]),
+        "layer_index": inputs.kernels.frame["layer_index"].to_numpy()[rows],
         **{name: of_layer(inputs, inputs.layer_of_kernel[rows], name) for name in ("layer_name", "layer_type")},
     }
 

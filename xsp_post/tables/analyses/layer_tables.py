@@ -145,7 +145,7 @@ def a07(inputs: Inputs) -> Columns | pd.DataFrame:
 
 def _stage_names(inputs: Inputs, rows: IntArray) -> pd.Categorical:
     """The third of each row; empty for what a model does outside of its layers."""
-    case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
+    case = inputs.layer_case[rows]
     is_layer = layers_only(inputs, rows)
     codes = np.full(len(rows), len(STAGES))
     codes[is_layer] = stages(case[is_layer])
@@ -161,7 +161,7 @@ def _with_allocation(inputs: Inputs) -> IntArray:
     """Measured layers of the cases in which any allocation was recorded."""
     rows = measured_layers(inputs)
     known = inputs.layers.frame["allocated_bytes"].notna().to_numpy()[rows]
-    case = inputs.layers.frame["case_index"].to_numpy(np.int64)[rows]
+    case = inputs.layer_case[rows]
     return rows[np.isin(case, np.unique(case[known]))]
 
 

@@ -135,7 +135,7 @@ def a15(inputs: Inputs) -> Columns:
         codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
         coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
     is_timed = inputs.has_kernels[rows]
-    by_phase = inputs.latency_by_phase(inputs.kernels.frame["case_index"].to_numpy(np.int64), len(inputs.cases))
+    by_phase = inputs.latency_by_phase(inputs.kernel_case, len(inputs.cases))
     return {
         **inputs.case_columns(rows),
         "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
@@ -169,13 +169,10 @@ def model_roofline(inputs: Inputs) -> Columns:
 
 def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
     """kernel_count and unique_kernel_count per case; −1 where no kernels were captured."""
-    case = inputs.kernels.frame["case_index"].to_numpy(np.int64)
-    _, first = inputs.kernels_by_name
-    count = len(inputs.cases)
-    return {
-        "kernel_count": captured(np.bincount(case, minlength=count), inputs.has_kernels),
-        "unique_kernel_count": captured(np.bincount(case[first], minlength=count), inputs.has_kernels),
-    }
+    case, (_, first) = inputs.kernel_case, inputs.kernels_by_name
+    counts = {"kernel_count": case, "unique_kernel_count": case[first]}
+    return {name: captured(np.bincount(of, minlength=len(inputs.cases)), inputs.has_kernels)
+            for name, of in counts.items()}  # fmt: skip
 
 
 def captured(count: IntArray, is_captured: np.ndarray) -> IntArray:
@@ -193,8 +190,7 @@ def _cases_with_work(inputs: Inputs) -> IntArray:
 def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
     """Counters summed per case; where a case has none, the analytic sums of its layers over the same time."""
     covered, total = inputs.by_case[1], inputs.by_case[0]
-    layers = inputs.layers.frame
-    case = layers["case_index"].to_numpy(np.int64)
+    layers, case = inputs.layers.frame, inputs.layer_case
     per_layer, is_analytic_layer = analytic_where_unmeasured(inputs)
     count = len(inputs.cases)
 

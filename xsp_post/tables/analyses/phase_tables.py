@@ -18,7 +18,7 @@ def training_phases(inputs: Inputs) -> pd.DataFrame:
     The forward work of a layer without sizes of operators is what its mark says; no other phase has such a stand-in.
     """
     layers, count = inputs.layers.frame, len(inputs.cases)
-    case, of_kernel = inputs.kernels.frame["case_index"].to_numpy(np.int64), inputs.kernels.phase
+    case, of_kernel = inputs.kernel_case, inputs.kernels.phase
     # a kernel counts for its case, and for its layer
     rows = [np.flatnonzero(of_kernel > 0), np.flatnonzero((of_kernel > 0) & (inputs.layer_of_kernel >= 0))]
     owner = np.concatenate([case[rows[0]], count + inputs.layer_of_kernel[rows[1]]])
@@ -26,7 +26,7 @@ def training_phases(inputs: Inputs) -> pd.DataFrame:
     keys, group = np.unique(owner * len(PHASES) + of_kernel[every], return_inverse=True)
     owner, phase = keys // len(PHASES), keys % len(PHASES)
     layer = np.where(owner < count, -1, owner - count)
-    case = np.where(layer < 0, owner, np.append(layers["case_index"].to_numpy(np.int64), -1)[layer])
+    case = np.where(layer < 0, owner, np.append(inputs.layer_case, -1)[layer])
     total, covered = aggregate(inputs.kernels.work.take(every), group, len(keys), case)
     covered = _with_marks(inputs, covered, total, layer, phase)
     columns = intensity_columns(covered, inputs.peaks, inputs.options)
