@@ -20,14 +20,14 @@ from xsp_post.replay.edges import WAITS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
 from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
-from xsp_post.tables.analyses.remedies import words_for
+from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 
 # Nobody moves the code of these ranges.
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 MUCH_RATIO = 0.1  # of the time, of an execution: what somebody would look for
 _FEW_EXECUTIONS = 3
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
-NOTHING: Mapping[str, str] = {}
+NOTHING: Mapping[str, Any] = {}
 _MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
@@ -73,10 +73,14 @@ class Situation:
         self.is_nsys = bool(collectors.eq("nsys").all())
 
     def found(
-        self, code: str, spent_ns: float, evidence: str, *, words: Mapping[str, str] = NOTHING, **others: Any
-    ) -> list[Found]:
-        """The remedy, where it concerns any time; with its words and those of the platforms."""
-        return [Found(code, spent_ns, evidence, {**self.words, **words}, **others)] if spent_ns > 0 else []
+        self, code: str, spent_ns: float, facts: Mapping[str, Any] = NOTHING, seen: str = "", *, more: str = "",
+        words: Mapping[str, str] = NOTHING, **others: Any,
+    ) -> list[Found]:  # fmt: skip
+        """The remedy, where it concerns any time: with its evidence (`Remedy.evidence`, and ``more``) and its words."""
+        if not spent_ns > 0:
+            return []
+        evidence = REMEDIES[code].evidence(seen, {"spent_ns": int(spent_ns), **facts})
+        return [Found(code, spent_ns, evidence + more, {**self.words, **words}, **others)]
 
     def window(self, column: str) -> int:
         """A sum of `device_windows`."""

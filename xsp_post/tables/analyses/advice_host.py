@@ -7,7 +7,7 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import without_numbers
 from xsp_post.model.results import frame_or_empty, of_captures
-from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s, format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
@@ -41,11 +41,10 @@ def _loader(situation: Situation) -> list[Found]:
     has_workers = situation.causes["owner"].str.contains("MultiProcessing", regex=False).any()
     workers = "more of them, or a larger prefetch_factor" if has_workers else "num_workers=4 or more"
     spent = situation.lost(rows)
-    said = f"The device waited {format_ns(spent)} inside the DataLoader, operators inside it included."
     # without its work, and that of its threads, beside it the rest of the step may be faster, too
     ideal = f"host:.*{LOADER}.*=none"
     words = {"workers": workers}
-    return situation.found("num-workers", spent, said, words=words, is_open=True, is_bound=False, ideal=ideal)
+    return situation.found("num-workers", spent, words=words, is_open=True, is_bound=False, ideal=ideal)
 
 
 def _optimiser(situation: Situation) -> list[Found]:
@@ -58,10 +57,9 @@ def _optimiser(situation: Situation) -> list[Found]:
     if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
         return []
     spent = situation.lost(situation.inside(f"^(?:{names})$"))
-    each = count / max(paths["call_count"].sum(), 1)
-    said = f"{each:,.0f} kernels for each step of the optimiser; the device waited {format_ns(spent)} inside it."
+    facts = {"each": f"{count / max(paths['call_count'].sum(), 1):,.0f}", "waited_ns": spent}
     spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
-    return situation.found("fused-optimiser", spent, said, is_open=True, ideal=f"host:{names}=none")
+    return situation.found("fused-optimiser", spent, facts, "range", is_open=True, ideal=f"host:{names}=none")
 
 
 def _launches(situation: Situation) -> list[Found]:
@@ -69,8 +67,7 @@ def _launches(situation: Situation) -> list[Found]:
     limit, rows = situation.limit, situation.kernels
     count = situation.window("kernel_count")
     graphs = situation.waited("graph_launch")
-    said = f"The device waited {format_ns(situation.lost(graphs))} while graphs were launched."
-    of_graphs = situation.found("graph-launch", situation.lost(graphs), said)
+    of_graphs = situation.found("graph-launch", situation.lost(graphs))
     if not count:
         return of_graphs
     mean = situation.window("kernel_ns") / count
@@ -99,27 +96,24 @@ def _launches(situation: Situation) -> list[Found]:
     can = limit.is_gpu and "MTIA" not in situation.platforms
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated:
         spent = situation.lost(pd.concat([mine, host]))
-        said = f"The device waited {format_ns(spent)} for launches and host code between them; "
-        said += f"{format_count(count)} kernels of {format_ns(mean)} on average."
-        found += situation.found("cuda-graphs", spent, said)
+        found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean})
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     decides = situation.window("copy_busy_ns") < situation.window("kernel_ns")  # else it fetches data
     is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5 and decides
     # passes of a solver, which is none of PyTorch as a rule, go on from one another
     if situation.is_torch and is_loop and known > MUCH_RATIO * limit.window_ns:
-        said = (f"{format_count(count)} kernels, {format_ratio_percent(short)} of them under "
-                f"{format_ns(SHORT_KERNEL_NS)}; the device waited {format_ns(known)}.")  # fmt: skip
+        facts = {"kernel_count": count, "short_ratio": short, "most_ns": SHORT_KERNEL_NS, "waited_ns": known}
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
-        found += situation.found("batch-host-loop", known + in_loop, said, words={"count": format_count(round(reads))})
+        found += situation.found("batch-host-loop", known + in_loop, facts, words={"count": format_count(round(reads))})
     is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS) and count >= LEAST_OPERATIONS
     has_batch = bool(situation.platforms & _WITH_BATCH) or limit.scope != OUTSIDE
     if is_short and has_batch and limit.busy_ns < 0.5 * limit.window_ns:
-        said = (f"{'Kernels' if limit.is_gpu else 'Operators'} are short ({format_ns(mean)} on average) and the device "
-                f"is busy {format_ratio_percent(limit.busy_ns / limit.window_ns)}.")  # fmt: skip
+        what, busy = "Kernels" if limit.is_gpu else "Operators", limit.busy_ns / limit.window_ns
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
         grows |= situation.is_lump(causes)  # has a remedy of its own
-        found += situation.found("larger-batch", situation.lost(causes[~is_once & ~grows]), said, is_bound=False)
+        found += situation.found("larger-batch", situation.lost(causes[~is_once & ~grows]),
+                                 {"what": what, "mean_ns": mean, "busy_ratio": busy}, is_bound=False)  # fmt: skip
     return found
 
 
@@ -140,8 +134,7 @@ def _reads(situation: Situation) -> list[Found]:
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
     if (spent := max(situation.lost(reads), of_reads)) and count >= 2:
-        said = f"The device waited {format_ns(spent)} in and after {format_count(count)} reads."
-        found = situation.found("item-in-step", spent, said, is_open=True)
+        found = situation.found("item-in-step", spent, {"read_count": count}, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
     # PyTorch itself waits for copies from pageable memory: remedies of copies, which single values have none of
     of_copies = rows["owner"].str.contains(COPIES) & rows["detail"].str.contains("(?i)mem ?cpy")
@@ -152,13 +145,10 @@ def _reads(situation: Situation) -> list[Found]:
     rows = rows[~of_copies]
     others = _place_of(situation, "remove-synchronization", rows)
     if later > situation.lost(rows):
-        said = (
-            f"The host waited {format_count(situation.waits + blocking)} times, and launched late afterwards: "
-            f"{format_ns(later)}."
-        )
         words = others[0].words if others else {"call": "calls that wait for the device", "place": "inside the loop"}
         words = _BLOCKING if blocking > situation.waits else words
-        others = situation.found("remove-synchronization", later, said, words=words)
+        facts = {"wait_count": situation.waits + blocking}
+        others = situation.found("remove-synchronization", later, facts, "late", words=words)
     return found + [replace(one, is_open=True) for one in others]
 
 
@@ -176,15 +166,15 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
     if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
-    said = f"The device waited {format_ns(spent)} {_pieces(rows)}"
-    said += f", {format_ns(int(owned.max()))} of it in {named}." if named and len(owned) > 1 else "."
+    most = f", {format_ns(int(owned.max()))} of it in {named}" if named and len(owned) > 1 else ""
+    facts = {"pieces": _pieces(rows), "most": most}
     call = str(calls.idxmax()) or "the call"
     inside = situation.place(rows) if code in _ELSEWHERE else ""
     # without a name for the code, in a range that does other things, too, nobody knows what it is
     is_sure = code != "host-code" or bool(inside or calls.idxmax())
     is_bound = situation.limit.is_gpu or code not in _ELSEWHERE  # on a CPU operators share its caches with that code
     ideal = f"host:{inside}=none" if inside else ""
-    return situation.found(code, spent, said, words={"place": place, "call": call} | words, is_open=bool(inside),
+    return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(inside),
                            ideal=ideal, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
 
 
@@ -244,8 +234,7 @@ def _profiler(situation: Situation) -> list[Found]:
     spent = situation.lost(situation.waited("profiler_overhead"))
     how = "no stacks, shapes or memory"
     how = "nsys profile -t cuda,nvtx --sample=none --cpuctxsw=none" if situation.is_nsys else how
-    said = f"The profiler itself made the device wait {format_ns(spent)}."
-    return situation.found("record-less", spent, said, words={"recording": how})
+    return situation.found("record-less", spent, words={"recording": how})
 
 
 def _loading(situation: Situation) -> list[Found]:
@@ -256,13 +245,13 @@ def _loading(situation: Situation) -> list[Found]:
     early = row.idle_ns * devices if row is not None and row.cause in LOADING else 0
     compiles = are_compilation(rows["owner"]) | are_compilation(rows["call_name"])
     spent, of_compiler = situation.lost(rows), _place_of(situation, "warm-up", rows[compiles])
-    said = f"Code was loaded or compiled {_pieces(rows)}: {format_ns(spent)}" if len(rows) else "Code was loaded"
+    facts = {"pieces": _pieces(rows) if len(rows) else "", "waited_ns": spent, "early_ns": early}
+    seen = " ".join(["code"] * bool(len(rows)) + ["early"] * bool(early))
     spent += early
-    said += f", {format_ns(early)} before the first device work." if early else "."
     is_sure = bool(of_compiler) and of_compiler[0].spent_ns > spent / 2
     words = of_compiler[0].words if is_sure else {}
     whole = situation.limit.whole_ns + before * devices if early else 0
-    return situation.found("warm-up", spent, said, words=words, whole_ns=whole, is_sure=is_sure,
+    return situation.found("warm-up", spent, facts, seen, words=words, whole_ns=whole, is_sure=is_sure,
                            whole=_WITH_LEAD_IN if early else "")  # fmt: skip
 
 
@@ -275,9 +264,8 @@ def _before_device_work(situation: Situation) -> list[Found]:
         return []
     if row.cause in LOADING or not (row.owner or row.call_name):
         return []
-    said = f"The first execution began {format_ns(time)} before its first device work."
     words = {"place": row.call_name or with_line(situation.results, row.owner), "time": format_ns(row.idle_ns)}
-    return situation.found("prepare-ahead", spent, said, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
+    return situation.found("prepare-ahead", spent, {"time_ns": time}, whole_ns=whole, whole=_WITH_LEAD_IN, words=words)
 
 
 def _before_executions(situation: Situation) -> list[Found]:
@@ -292,10 +280,10 @@ def _before_executions(situation: Situation) -> list[Found]:
     direction, kind = map(str, spent.index[int(spent.to_numpy().argmax())])
     rows, time = rows[rows["direction"].eq(direction) & rows["memory_kind"].eq(kind)], int(spent.max())
     moved, memory = int(rows["bytes"].sum()), f", {kind} memory" if kind else ""
-    said = (f"Before the first execution {format_count(len(rows))} copies {direction} took {format_ns(time)}: "
-            f"{format_bytes(moved)} at {format_bytes_per_s(moved / max(time / 1e9, 1e-9))}{memory}.")  # fmt: skip
+    facts = {"copy_count": len(rows), "direction": direction, "moved_bytes": moved, "memory": memory,
+             "rate_bytes_per_s": moved / max(time / 1e9, 1e-9)}  # fmt: skip
     pinned = f" from pinned memory ({situation.words['pinned']})" if kind == "pageable" else ""
-    return situation.found("copy-once", time, said, whole_ns=recorded, whole=_RECORDING, words={"source": pinned})
+    return situation.found("copy-once", time, facts, whole_ns=recorded, whole=_RECORDING, words={"source": pinned})
 
 
 RULES = (

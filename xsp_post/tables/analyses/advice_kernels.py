@@ -1,6 +1,7 @@
 """Kernels, copies and collectives of a limit → the remedies that spare them (`RULES`)."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,12 +11,12 @@ import pandas as pd
 from xsp_post.arrays.intervals import covered_before, union_length
 from xsp_post.hardware.gpus import pinned_bytes_per_s
 from xsp_post.model.results import frame_or_empty, of_captures
-from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
-from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation, replayable
+from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 
@@ -74,8 +75,7 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     )
     return situation.found(
         "tensor-cores", most,
-        f"{format_ratio_percent(spent / max(kernel, 1))} of the kernel time is in matrix products without tensor "
-        f"cores{heaviest}, on a GPU whose tensor cores are up to {1 / best:.0f} times as fast.",
+        {"share_ratio": spent / max(kernel, 1), "heaviest": heaviest, "times": f"{1 / best:.0f}"},
         words={"allow": ", or ".join(words[pipe] for pipe in shown), "ratio": f"{ratio:.3g}",
                "digits": ", ".join(digits[pipe] for pipe in shown)},
         factors=_by_start(rows, stays),
@@ -97,21 +97,21 @@ def _own_products(situation: Situation) -> list[Found]:
     for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
         time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
         if len(time):
-            kernel = re.sub(r"[<(].*", "", str(time.idxmax()).removeprefix("void "))[:60]
-            said = f"{format_count(int(mine.sum()))} such kernels take {format_ns(int(time.sum()))}."
-            found += situation.found(code, float(time.sum()), said, words={"kernel": kernel})
+            words = {"kernel": _shortened(time.idxmax())}
+            found += situation.found(code, float(time.sum()), {"kernel_count": mine.sum()}, words=words)
     return found
+
+
+def _shortened(name: object) -> str:
+    """A kernel's name without its arguments."""
+    return re.sub(r"[<(].*", "", str(name).removeprefix("void "))[:60]
 
 
 def _weights(situation: Situation) -> list[Found]:
     """Products with one vector, as of a decoder at batch 1: each weight is read once, and that takes their time."""
-    rows = situation.kernels
     bits = situation.by_name(lambda names: [_BITS.get(operand_kind(one), np.nan) for one in names], np.nan)
     bits = np.where(situation.is_called("gemv"), bits, np.nan)
-    products = ~np.isnan(bits)
-    spent = int(rows["duration_ns"].to_numpy()[products].sum())
-    said = f"{format_count(int(products.sum()))} products with one vector read each weight once: {format_ns(spent)}."
-    return _goes(situation, "narrow-weights", said, np.where(products, _LEAST_BITS / bits, 1.0))
+    return _goes(situation, "narrow-weights", np.where(np.isnan(bits), 1.0, _LEAST_BITS / bits))
 
 
 def _casts(situation: Situation) -> list[Found]:
@@ -124,11 +124,8 @@ def _casts(situation: Situation) -> list[Found]:
     last = np.flatnonzero(ends)
     after = last[np.searchsorted(last, np.arange(len(rows)))] + 1 if len(rows) else last
     casts &= np.append(product, False)[after]
-    spent = int(rows["duration_ns"].to_numpy()[casts].sum())
-    if spent < MUCH_RATIO * situation.window("kernel_ns"):
-        return []
-    said = f"{format_count(int(casts.sum()))} casts to 16 bits or fewer come just before products: {format_ns(spent)}."
-    return _goes(situation, "cast-once", said, np.where(casts, 0.0, 1.0))
+    is_much = rows["duration_ns"].to_numpy()[casts].sum() >= MUCH_RATIO * situation.window("kernel_ns")
+    return _goes(situation, "cast-once", np.where(casts, 0.0, 1.0)) if is_much else []
 
 
 def _recomputed(situation: Situation) -> list[Found]:
@@ -145,12 +142,7 @@ def _recomputed(situation: Situation) -> list[Found]:
         mine = nodes[nodes["name"].astype(str).str.contains(pattern)]
         edges = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
         again = again + sign * (covered_before(*edges, at + 1) - covered_before(*edges, at))
-    is_again = again > 0
-    if not is_again.any():
-        return []
-    spent = format_ns(int(rows["duration_ns"].to_numpy()[is_again].sum()))
-    said = f"{format_count(int(is_again.sum()))} kernels of the forward pass run again in the backward pass: {spent}."
-    return _goes(situation, "recompute-less", said, np.where(is_again, 0.0, 1.0))
+    return _goes(situation, "recompute-less", np.where(again > 0, 0.0, 1.0))
 
 
 def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
@@ -158,16 +150,18 @@ def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
     return pd.Series(factors, index=rows["start_ns"].to_numpy()).sort_index() if len(rows) else None
 
 
-def _goes(situation: Situation, code: str, evidence: str, stays: np.ndarray, **words: str) -> list[Found]:
+def _goes(
+    situation: Situation, code: str, stays: np.ndarray, facts: Mapping[str, Any] = NOTHING, seen: str = "", **words: str
+) -> list[Found]:
     """A remedy that spares kernels: ``stays`` is the part of each one's time that is left in the ideal."""
-    rows = situation.kernels
-    each = rows["duration_ns"].to_numpy() * (1 - stays)
-    spent, lines = float(each.sum()), rows["source_line"]
-    known = (lines.notna() & lines.ne("")).to_numpy()
+    rows, more = situation.kernels, ""
+    time, lines = rows["duration_ns"].to_numpy(), rows["source_line"]
+    each, known = time * (1 - stays), (lines.notna() & lines.ne("")).to_numpy()
     if each[known].sum() > 0:
         of_line = pd.Series(each[known]).groupby(lines.astype(object).to_numpy()[known]).sum()
-        evidence += f" Most of it in {place_text(situation.results, str(of_line.idxmax()))}."
-    return situation.found(code, spent, evidence, factors=_by_start(rows, stays), words=words)
+        more = f" Most of it in {place_text(situation.results, str(of_line.idxmax()))}."
+    facts = {"kernel_count": (stays < 1).sum(), "time_ns": time[stays < 1].sum(), **facts}
+    return situation.found(code, float(each.sum()), facts, seen, more=more, factors=_by_start(rows, stays), words=words)
 
 
 def _in_attention(situation: Situation) -> tuple[np.ndarray, np.ndarray, int]:
@@ -186,10 +180,8 @@ def _attention(situation: Situation) -> list[Found]:
     between, beside, count = _in_attention(situation)
     if not count:
         return []
-    spent = int(situation.kernels["duration_ns"].to_numpy()[between].sum())
-    said = (f"{format_count(count)} times softmax, scaling, masks and copies run as kernels of their own between two "
-            f"matrix products: {format_ns(spent)}.")  # fmt: skip
-    return _goes(situation, "fuse-attention", said, np.where(beside, 0.0, 1.0))
+    facts = {"attention_count": count, "time_ns": situation.kernels["duration_ns"].to_numpy()[between].sum()}
+    return _goes(situation, "fuse-attention", np.where(beside, 0.0, 1.0), facts)
 
 
 def _elementwise(situation: Situation) -> list[Found]:
@@ -215,18 +207,14 @@ def _elementwise(situation: Situation) -> list[Found]:
     is_update = situation.is_torch and updates.sum() >= LEAST_OPERATIONS * situation.execution_count
     updates = pd.Series(updates).groupby(chain).transform("any").to_numpy() & is_update
     for code, mine in (("fuse-elementwise", long & ~updates), ("fused-optimiser", long & updates)):
-        count = format_count(int(pd.Series(chain[mine]).nunique()))
-        said = f"{format_count(int(mine.sum()))} elementwise kernels, copies, normalisations and reductions follow one "
-        said += f"another in {count} chains: {format_ns(int(time[mine].sum()))}."
-        goes = _goes(situation, code, said, np.where(mine, stays, 1.0))
+        facts = {"kernel_count": mine.sum(), "chain_count": len(np.unique(chain[mine])), "time_ns": time[mine].sum()}
+        goes = _goes(situation, code, np.where(mine, stays, 1.0), facts)
         found += [replace(one, likely=_by_start(rows, np.where(mine, likely, 1.0))) for one in goes]
     return found
 
 
 def _layouts(situation: Situation) -> list[Found]:
-    spent = situation.window("layout_ns")
-    said = f"{format_ns(spent)} of the kernel time only change the layout of images (nchwToNhwc and the like)."
-    return situation.found("layout", spent, said, is_bound=False)  # other kernels, too, are faster then
+    return situation.found("layout", situation.window("layout_ns"), is_bound=False)  # others are faster then, too
 
 
 def _launch_shape(situation: Situation) -> list[Found]:
@@ -252,14 +240,10 @@ def _launch_shape(situation: Situation) -> list[Found]:
     at = int(np.flatnonzero(rows["name"].eq(name).to_numpy() & (stays < 1))[0])
     shape = [] if threads[at] >= _WARP else [f"{_WARP} or more a block"]
     shape += [f"at least {multiprocessors:.0f} blocks"] if blocks[at] < multiprocessors else []
-    grid, block = ("×".join(str(int(rows[f"{what}_{axis}"].iloc[at])) for axis in "xyz") for what in ("grid", "block"))
-    said = (
-        f"It runs with {grid} blocks of {block} threads: {format_ns(int(rows['duration_ns'][stays < 1].sum()))} in all."
-    )
-    kernel = re.sub(r"[<(].*", "", name.removeprefix("void "))[:60]
+    facts = {what: "×".join(str(int(rows[f"{what}_{axis}"].iloc[at])) for axis in "xyz") for what in ("grid", "block")}
     # memory that is read in another order may be faster, too: of the bound nothing stays but the launches
     most = np.where(stays < 1, np.finfo(float).tiny, 1.0)
-    found = _goes(situation, "launch-shape", said, most, kernel=kernel, shape=" and ".join(shape))
+    found = _goes(situation, "launch-shape", most, facts, kernel=_shortened(name), shape=" and ".join(shape))
     return [replace(one, likely=_by_start(rows, stays)) for one in found] + more
 
 
@@ -268,10 +252,10 @@ def _side_by_side(situation: Situation, beyond_ns: float) -> list[Found]:
     ``beyond_ns`` is what they take beyond what they would on all multiprocessors."""
     if situation.limit.kind != SHAPE:
         return []
-    said = f"Small launches leave multiprocessors without work: {format_ns(int(beyond_ns))} more than on all of them."
     codes = ["larger-batch", *["streams"] * (situation.kernels["stream"].nunique() == 1)]
     how: dict[str, Any] = {"words": {"place": ""}, "ideal": "kernels", "is_bound": False}
-    return [one for code in codes for one in situation.found(code, beyond_ns, said, is_sure=code != "streams", **how)]
+    how |= {"seen": "small"}
+    return [one for code in codes for one in situation.found(code, beyond_ns, is_sure=code != "streams", **how)]
 
 
 def _experts(situation: Situation) -> list[Found]:
@@ -281,13 +265,12 @@ def _experts(situation: Situation) -> list[Found]:
     each = time.groupby([rows.loc[time.index, name] for name in ("capture_id", "process_id", "device_id")]).sum()
     if len(each) < 2 or each.max() < 1.1 * each.mean():
         return []
-    most, mean = format_ns(int(each.max())), format_ns(int(each.mean()))
     process = each.index.get_level_values("process_id")[int(np.argmax(each))]
     known = frame_or_empty(situation.results, "experts", ["process_id", "rank"])
     rank = known.loc[known["process_id"] == process, "rank"].max()
-    name = f"rank {rank}" if rank >= 0 else f"process {process}"
-    said = f"On {name}, the slowest of {len(each)}, they take {most}, {mean} on average."
-    return situation.found("expert-imbalance", (each.max() - each.mean()) * len(each), said)
+    facts = {"name": f"rank {rank}" if rank >= 0 else f"process {process}", "of": len(each),
+             "most_ns": int(each.max()), "mean_ns": int(each.mean())}  # fmt: skip
+    return situation.found("expert-imbalance", (each.max() - each.mean()) * len(each), facts)
 
 
 def _orders(situation: Situation) -> list[Found]:
@@ -302,10 +285,8 @@ def _orders(situation: Situation) -> list[Found]:
     covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
     if len(spent) < 2 or count < 2 * each or covered < (1 - MUCH_RATIO) * spent.sum():
         return []
-    said = (f"{format_count(count)} times one of {len(spent)} streams waits for another (events, the default stream), "
-            f"their kernels never run side by side: {format_ns(int(spent.sum() - spent.max()))} beside the busiest "
-            "one.")  # fmt: skip
-    return situation.found("streams", float(spent.sum() - spent.max()), said, words={"place": ""}, ideal="orders")
+    facts, beside = {"order_count": count, "streams": len(spent)}, float(spent.sum() - spent.max())
+    return situation.found("streams", beside, facts, "order", words={"place": ""}, ideal="orders")
 
 
 def _copies(situation: Situation) -> list[Found]:
@@ -313,10 +294,8 @@ def _copies(situation: Situation) -> list[Found]:
     pages = copies[copies["is_migration"]]
     waited = int(situation.waited("page_migration")["idle_ns"].sum())
     moved = int(pages["duration_ns"].sum())
-    said = (
-        f"{format_count(len(pages))} migrations took {format_ns(moved)}; the device waited {format_ns(waited)} for it."
-    )
-    found = situation.found("prefetch", moved + waited, said, is_open=True)
+    facts = {"page_count": len(pages), "moved_ns": moved, "waited_ns": waited}
+    found = situation.found("prefetch", moved + waited, facts, is_open=True)
     copies = copies[~copies["is_migration"]]
     time, waited = copies["duration_ns"], int(situation.waited("copy_call")["idle_ns"].sum())
     alone = min(situation.window("copy_busy_ns"), int(time.sum()))
@@ -325,34 +304,31 @@ def _copies(situation: Situation) -> list[Found]:
     pieces = copies[~inside & ~values & (time < SHORT_KERNEL_NS)]
     count = int(pieces["direction"].value_counts().max()) if len(pieces) else 0
     if count >= LEAST_OPERATIONS * situation.execution_count and count > len(copies) / 2:
-        size = format_bytes(int(pieces["bytes"].mean()))
-        said = f"{format_count(len(pieces))} copies of {size} on average; the device waited "
-        said += f"{format_ns(waited)} in copy calls."
-        found += situation.found("copy-together", alone + waited, said, is_open=True)
+        facts = {"copy_count": len(pieces), "mean_bytes": int(pieces["bytes"].mean()), "waited_ns": waited}
+        found += situation.found("copy-together", alone + waited, facts, is_open=True)
     if not alone + waited or time[~inside & copies["is_small"]].sum() > time[~inside].sum() / 2:
         return found
     shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
-    said = f"Copies that no work hides take {format_ns(alone)}"
-    said += f", and the device waited {format_ns(waited)} inside copy calls." if waited else "."
+    facts, seen = {"alone_ns": alone, "waited_ns": waited}, "waited" * bool(waited)
+    more = f" {format_ratio_percent(shares[0])} of the copies' time is inside the device." * bool(shares[0] > 0.5)
     if shares[0] > 0.5:
         how = "Copy less inside the device, or on another stream than the kernels"
-        said += f" {format_ratio_percent(shares[0])} of the copies' time is inside the device."
     elif shares[1] > 0.5 * time[~inside].sum():
         how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
-    is_open = bool(ideal) or (
-        waited > alone and shares[0] <= 0.5
-    )  # who waits for a copy holds back what it would launch
+    # who waits for a copy holds back what it would launch
+    is_open = bool(ideal) or (waited > alone and shares[0] <= 0.5)
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
     if alone > rest:
-        less = f"{said} All else takes {format_ns(rest)}: no more of the copies can be hidden."
-        found += situation.found("copy-less", alone, less)
+        less = f"{more} All else takes {format_ns(rest)}: no more of the copies can be hidden."
+        found += situation.found("copy-less", alone, facts, seen, more=less)
     spent = alone + waited if ideal else min(alone + waited, rest)
-    return found + situation.found("overlap-copies", spent, said, words={"how": how}, is_open=is_open, ideal=ideal,
-                                   likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
+    return found + situation.found("overlap-copies", spent, facts, seen, more=more, words={"how": how},
+                                   is_open=is_open, ideal=ideal, likely=likely,
+                                   has_estimate=not ideal or likely is not None)  # fmt: skip
 
 
 def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
@@ -385,18 +361,18 @@ def _collectives(situation: Situation) -> list[Found]:
     in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
     is_steady = len(late) == 1 and not in_turn
     if (is_steady and (is_most or is_much)) or (in_turn and is_most and is_much and alone):
-        said = f"{format_ns(int(lost))} of {format_ns(int(talked))} in collectives were waiting"
+        who: dict[str, Any] = {}
         if not is_mesh and lost:
-            who, share = int(groups["late_rank"].iloc[0]), format_ratio_percent(groups["late_ratio"].iloc[0])
-            said += f", {share} of it for rank {who}"
+            who = {"who": int(groups["late_rank"].iloc[0]), "late_ratio": groups["late_ratio"].iloc[0]}
+        facts = {"lost_ns": int(lost), "talked_ns": int(talked), **who}
         words = {"rank": f"rank {int(late['rank'].iloc[0])}"} if is_steady else {}
-        found = situation.found("late-rank", float(most), f"{said}.", words=words, is_sure=is_steady)
+        found = situation.found("late-rank", float(most), facts, "one group" * bool(who), words=words,
+                                is_sure=is_steady)  # fmt: skip
         alone = max(int(alone - lost), 0)
     trains = situation.is_called(_OF_TRAINING).any()
     less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
-    outside = f"; outside them the device waited {format_ns(waited)} for other ranks" if waited else ""
-    said = f"Collectives ran alone for {format_ns(alone)}, with what they waited inside for slower ranks{outside}."
-    return found + situation.found("overlap-collectives", alone + waited, said, words={"less": less})
+    facts, seen = {"alone_ns": alone, "waited_ns": waited}, "waited" * bool(waited)
+    return found + situation.found("overlap-collectives", alone + waited, facts, seen, words={"less": less})
 
 
 RULES = (

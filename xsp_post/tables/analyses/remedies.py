@@ -1,18 +1,22 @@
 """remedies.txt → every remedy with its texts: what to do, what it needs, what it promises; and words by platform."""
 
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from xsp_post.base.texts import TextTable, read_blocks
+from xsp_post.base.texts import Block, TextTable, read_blocks
+from xsp_post.model.schemas.units import formatter_of
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 
 _ELSE = "else"
+WAITED = "The device waited {spent_ns} {pieces}{most}."
 
 
 @dataclass(frozen=True)
 class Remedy:
-    """A block of remedies.txt. ``resource``: of `replay.experiment`, several joined by +, or none."""
+    """A block of remedies.txt. ``resource``: of `replay.experiment`, several joined by +, or none; ``seen``: its
+    evidence, '' or by a word."""
 
     code: str
     resource: str
@@ -21,6 +25,7 @@ class Remedy:
     needs: str
     promises: str
     assumed: str
+    seen: dict[str, str]
     ideal: str = ""
     unsure: str = ""
     more: str = ""
@@ -30,18 +35,21 @@ class Remedy:
         """What it spares."""
         return set(self.resource.split("+"))
 
+    def evidence(self, seen: str, facts: Mapping[str, Any]) -> str:
+        """What the recording shows; ``facts`` are written by the units of their names."""
+        slots = {name: (formatter_of(name) or str)(value) for name, value in facts.items()}
+        return self.seen.get(seen, WAITED).format(**slots)
 
-def _read() -> dict[str, Remedy]:
-    blocks = read_blocks(_PATH)
-    return {
-        block.name: Remedy(block.name, *(block.title + " ").split(" ")[:2], **block.texts())
-        for block in blocks
-        if not block.name.startswith("*")
-    }
+
+def _remedy(block: Block) -> Remedy:
+    texts: dict[str, Any] = block.texts()
+    seen = {name[5:]: texts.pop(name) for name in [*texts] if name.startswith("seen")}
+    resource, change = (block.title + " ").split(" ")[:2]
+    return Remedy(block.name, resource, change, seen=seen, **texts)
 
 
 _PATH = Path(__file__).with_name("remedies.txt")
-REMEDIES = TextTable(_read)
+REMEDIES = TextTable(lambda: {one.name: _remedy(one) for one in read_blocks(_PATH) if not one.name.startswith("*")})
 WORDS = TextTable(lambda: {one.name[1:]: one.texts() for one in read_blocks(_PATH) if one.name.startswith("*")})
 
 
