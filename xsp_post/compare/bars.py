@@ -98,6 +98,11 @@ def check_bars(comparison: Results, bars: Sequence[Bar]) -> list[str]:
             unseen = _undecided(comparison, bar)
             said = f"{bar.text}: {''.join(noise) or unseen or 'does not hold'}"
             (unsure if unseen else met).append(said)
+    return decided(met, broken, unsure)
+
+
+def decided(met: list[str], broken: list[str], unsure: list[str]) -> list[str]:
+    """The sentences of bars that are met, where all are; else raises."""
     if broken:
         more = f" (and {len(broken) - 3} more)" if len(broken) > 3 else ""
         raise BarNotMetError("; ".join(broken[:3]) + more, code="bar-not-met")

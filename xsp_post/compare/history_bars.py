@@ -8,9 +8,9 @@ import pandas as pd
 
 from xsp_post.arrays.changes import DRIFT
 from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
-from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
+from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import shown
-from xsp_post.compare.bars import THROUGHPUT, Bar, parse_bar
+from xsp_post.compare.bars import THROUGHPUT, Bar, decided, parse_bar
 from xsp_post.compare.differences import detectable
 from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
 from xsp_post.tables.analyses.history import (
@@ -64,12 +64,9 @@ def check_since(
             mine = changes[changes["workload_index"] == number]
             outcome, sentence = _decided(rows, mine, bar, since, kept.get(since))
             said[outcome].append(f"{bar.text} since {since}: {sentence}")
-    if said["broken"]:
-        raise BarNotMetError("; ".join(said["broken"][:3]), code="bar-not-met")
-    if said["unsure"] or (bars and not said["met"]):
-        why = "; ".join(said["unsure"][:3]) or "there is no capture with a model execution"
-        raise UndecidedError(why, code="bar-undecided")
-    return said["met"]
+    if bars and not any(said.values()):
+        said["unsure"] = ["there is no capture with a model execution"]
+    return decided(**said)
 
 
 def _decided(

@@ -161,9 +161,7 @@ def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
         row = side.cases.rows_of(*place)
         measured = np.append(side.cases.iterations["is_measured"].to_numpy(bool), False)
         frame = frame[measured[row] & (frame["iteration_index"].to_numpy(np.int64) >= 0)]
-    texts = frame["name"].astype("category")
-    short = np.array(normalise_kernel_name(texts.cat.categories), object)
-    frame = frame.assign(name=short[texts.cat.codes.to_numpy()] if len(frame) else texts.astype(object))
+    frame = frame.assign(name=normalise_kernel_name(frame["name"].astype(object)))
     frame[[*GEOMETRY]] = frame[[*GEOMETRY]].fillna(-1)
     sums = frame.groupby(["name", *GEOMETRY], sort=False)["duration_ns"].agg(["size", "sum"])
     return sums.rename(columns={"size": "count", "sum": "total"}).astype(float).reset_index()

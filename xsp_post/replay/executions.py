@@ -117,11 +117,7 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
         which = np.flatnonzero(np.array(process) == one)
         place = np.searchsorted(calls.start_ns[mine], start[which], side="left")
         first[which[place < len(mine)]] = mine[place[place < len(mine)]]
-        by_end = mine[np.argsort(calls.end_ns[mine], kind="stable")]
-        place = np.searchsorted(calls.end_ns[by_end], start[which], side="right") - 1
-        before[which[place >= 0]] = by_end[place[place >= 0]]
-        place = np.searchsorted(calls.end_ns[by_end], end[which], side="right") - 1
-        last[which[place >= 0]] = by_end[place[place >= 0]]
+        before[which], last[which] = (calls.ended_last(mine, times[which]) for times in (start, end))
     begun, ended = np.append(calls.start_ns, 0), np.append(calls.end_ns, 0)  # −1: no call
     lead = np.where(first >= 0, begun[first] - start, 0)
     before[first < 0] = -1

@@ -168,9 +168,7 @@ def _source_calls(recording: Recording, is_blocking: np.ndarray) -> np.ndarray:
         inside = busy_until[np.searchsorted(mine, switches) - 1] > calls.start_ns[switches]
         if inside.sum() > _MOST_INSIDE_RATIO * len(switches) + 2:
             continue
-        by_end = mine[np.argsort(calls.end_ns[mine], kind="stable")]
-        place = np.searchsorted(calls.end_ns[by_end], calls.start_ns[switches], side="right") - 1
-        latest = np.where(place >= 0, by_end[np.maximum(place, 0)], -1)
+        latest = calls.ended_last(mine, calls.start_ns[switches])
         turned = (latest >= 0) & (latest < switches)
         result[switches[turned]] = latest[turned]
     return result

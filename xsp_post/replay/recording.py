@@ -46,6 +46,11 @@ class Calls:
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    def ended_last(self, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
+        """Of these calls the one that had ended last at each time, −1 none."""
+        by_end = rows[np.argsort(self.end_ns[rows], kind="stable")]
+        return np.append(by_end, -1)[np.searchsorted(self.end_ns[by_end], at, side="right") - 1]
+
 
 @dataclass
 class Operations:

@@ -21,10 +21,8 @@ def experts(results: Results) -> pd.DataFrame:
     kernels = frame_or_empty(
         results, "kernels", ["capture_id", "process_id", "kernel_id", "name", "start_ns", "end_ns", "duration_ns"]
     )
-    codes, texts = text_codes(kernels["name"])
-    kernels = kernels.drop(columns="name").assign(
-        family=families(texts)[codes], process_id=kernels["process_id"].fillna(-1)
-    )
+    codes, texts = text_codes(kernels.pop("name"))
+    kernels = kernels.assign(family=families(texts)[codes], process_id=kernels["process_id"].fillna(-1))
     key = ["capture_id", "process_id"]
     kernels = kernels[kernels.groupby(key)["family"].transform(lambda one: (one == _EXPERTS).any())]
     if not len(kernels):
@@ -37,7 +35,7 @@ def experts(results: Results) -> pd.DataFrame:
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     alone, others, both = (
         grouped_union_length(group[rows], start[rows], end[rows], len(times))
-        for rows in (is_dispatch, ~is_dispatch, is_dispatch | True)
+        for rows in (is_dispatch, ~is_dispatch, slice(None))
     )
     found = pd.DataFrame({"expert_ns": times[_EXPERTS], "routing_ns": times[_ROUTING], "dispatch_ns": times[_DISPATCH]})
     found["expert_ratio"] = found["expert_ns"] / times.sum(axis=1)

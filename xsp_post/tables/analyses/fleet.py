@@ -180,13 +180,11 @@ def _kernels(results: Results, named: pd.DataFrame) -> pd.DataFrame:
 # -- all captures -------------------------------------------------------------------------------------------
 
 
-def fleet_tables(
-    contributions: Sequence[Mapping[str, pd.DataFrame]], *, base_framework: str = "", base_system: str = ""
-) -> dict[str, pd.DataFrame]:
+def fleet_tables(contributions: Sequence[Mapping[str, pd.DataFrame]]) -> dict[str, pd.DataFrame]:
     """All fleet tables from the contributions of the captures.
 
-    ``base_framework`` and ``base_system``: what ratios are to; default the one with most models, of equals the
-    first. A framework is recognised by its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
+    Ratios are to the framework, and to the system, with most models, of equals the first. A framework is recognised by
+    its first word: "torch 2.8.0" and "torch 2.9.0" are two versions of one.
     """
     parts = {name: together(name, [c[name] for c in contributions]) for name in CONTRIBUTED}
     cases = with_optimal_batch(parts["fleet_cases"])
@@ -196,8 +194,8 @@ def fleet_tables(
         "fleet_cases": cases,
         "fleet_models": models,
         "fleet_scalability": scalability_table(cases),
-        "fleet_frameworks": framework_table(models, base_framework),
-        "fleet_systems": system_table(cases, parts["fleet_kernels"], base_system),
+        "fleet_frameworks": framework_table(models),
+        "fleet_systems": system_table(cases, parts["fleet_kernels"]),
         "fleet_kernel_sets": kernel_set_table(parts["fleet_kernels"]),
     }
 
@@ -272,15 +270,14 @@ def scalability_table(cases: pd.DataFrame) -> pd.DataFrame:
     return together("fleet_scalability", parts)
 
 
-def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFrame:
+def framework_table(models: pd.DataFrame) -> pd.DataFrame:
     """Table X: online latency and most throughput of each framework over those of the base framework."""
     models = models.assign(kind=models["framework"].astype(object).map(lambda text: (str(text).split() or [""])[0]))
     keys = ["workload_name", "system_name", "phase"]
     several = models[(models.groupby(keys)["kind"].transform("nunique") > 1) & (models["kind"] != "")]
     if several.empty:
         return together("fleet_frameworks", [])
-    base_kind = (base_framework.split() or [_most_common(several["kind"])])[0]
-    base = several[several["kind"] == base_kind].drop_duplicates(keys)[
+    base = several[several["kind"] == _most_common(several["kind"])].drop_duplicates(keys)[
         [*keys, "framework", "online_latency_ns", "max_throughput_inputs_per_s"]
     ]
     joined = several.merge(base, on=keys, suffixes=("", "_of_base"), validate="many_to_one")
@@ -296,7 +293,7 @@ def framework_table(models: pd.DataFrame, base_framework: str = "") -> pd.DataFr
     )
 
 
-def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = "") -> pd.DataFrame:
+def system_table(cases: pd.DataFrame, kernels: pd.DataFrame) -> pd.DataFrame:
     """Figure 11: throughput and kernel latency of each workload and batch size on each system."""
     keys = ["workload_name", "framework", "phase", "batch_size"]
     ordered = cases.sort_values("sample_count", ascending=False, kind="stable").drop_duplicates([*keys, "system_name"])
@@ -304,7 +301,7 @@ def system_table(cases: pd.DataFrame, kernels: pd.DataFrame, base_system: str = 
     several = ordered[(ordered.groupby(keys)["system_name"].transform("nunique") > 1) & (ordered["system_name"] != "")]
     if several.empty:
         return together("fleet_systems", [])
-    base_name = base_system or _most_common(several["system_name"])
+    base_name = _most_common(several["system_name"])
     base = several[several["system_name"] == base_name][[*keys, "throughput_inputs_per_s", "kernel_latency_ns"]]
     joined = several.drop(columns="unique_kernel_count").merge(
         base, on=keys, how="left", suffixes=("", "_of_base"), validate="many_to_one"

@@ -6,7 +6,7 @@ with single ranks, and idle time by cause. What exceeds the others sums to the l
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -59,24 +59,26 @@ def rank_work(
     shown: list[pd.DataFrame] = []
     for kind, rows in ((KERNEL, kernels), (COPY, copies), (TRANSFER, transfers)):
         shown.append(rows)
-        covered = _length(shown, begin, end)
+        covered = covered_ns(shown, begin, end)
         inside = rows[(rows["end_ns"].to_numpy() > begin) & (rows["start_ns"].to_numpy() < end)]
         parts.append((kind, _summed(kind, inside, covered - before)))
         before = covered
     texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
     details = [f"{call or cause.replace('_', ' ')}{owner and ' in '}{owner}" for call, cause, owner in zip(*texts)]
     names = groups_of(idle).tolist() if len(idle) else []
-    alone = _length([*shown, meetings], begin, end) - before
+    alone = covered_ns([*shown, meetings], begin, end) - before
     amounts = np.stack([np.ones(len(idle)), np.ones(len(idle)), idle["idle_ns"].to_numpy(float)])
     parts.append((IDLE, _shared([*zip(names, details)], amounts, end - begin - before - alone)))
     table = [(kind, *key, *sums) for kind, found in parts for key, sums in found.items()]
     return pd.DataFrame(table, columns=WORK_COLUMNS[3:])
 
 
-def _length(frames: Sequence[pd.DataFrame], begin: int, end: int) -> int:
-    start, stop = (np.concatenate([f[c].to_numpy(np.int64) for f in frames]) for c in ("start_ns", "end_ns"))
-    start, stop = np.clip(start, begin, end), np.clip(stop, begin, end)
-    return int(union_length(start, stop))
+def covered_ns(frames: Iterable[pd.DataFrame], begin: int | None = None, end: int | None = None) -> int:
+    """How long any of the rows lasts, between two times."""
+    some = [rows for rows in frames if len(rows)]
+    times = [np.concatenate([np.zeros(0, np.int64), *(rows[name].to_numpy(np.int64) for rows in some)])
+             for name in ("start_ns", "end_ns")]  # fmt: skip
+    return int(union_length(*(np.clip(one, begin, end) for one in times)))
 
 
 _Sums = dict[tuple[str, str], list[float]]  # by name and detail: count, size, time in ns

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import union_length
 from xsp_post.arrays.statistics import t_quantiles
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
@@ -24,7 +23,7 @@ from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
 from xsp_post.tables.analyses.cases import are_one_job, deepest
-from xsp_post.tables.analyses.rank_causes import GRID, WHO
+from xsp_post.tables.analyses.rank_causes import GRID, WHO, covered_ns
 from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
 
 CONTRIBUTED = ("ranks", "rank_collectives", "rank_work")
@@ -110,14 +109,14 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
 def _row(
     process: int, device: int, working: pd.DataFrame, talking: pd.DataFrame, copies: pd.DataFrame, calls: pd.DataFrame
 ) -> dict[str, object]:
-    communication, compute = _union(talking), _union(working)
-    overlapped = communication + compute - _union(working, talking)  # |A ∩ B| = |A| + |B| − |A ∪ B|
+    communication, compute = covered_ns([talking]), covered_ns([working])
+    overlapped = communication + compute - covered_ns([working, talking])  # |A ∩ B| = |A| + |B| − |A ∪ B|
     everything = (working, talking, copies)
     start = min(int(rows["start_ns"].min()) for rows in everything if len(rows))
     end = max(int(rows["end_ns"].max()) for rows in everything if len(rows))
-    busy = _union(*everything)
+    busy = covered_ns(everything)
     stages = calls[calls["kind"].isin(POINT_TO_POINT) & calls["group_axis"].str.contains(PIPELINE)]
-    covered = _union(working, stages) if len(stages) else 0
+    covered = covered_ns([working, stages]) if len(stages) else 0
     return {
         "process_id": process,
         "device_id": device,
@@ -133,18 +132,8 @@ def _row(
         "exposed_ns": communication - overlapped,
         "overlap_ratio": overlapped / communication if communication else float("nan"),
         "bubble_ns": covered - compute if len(stages) else float("nan"),
-        "memory_ns": _union(copies),
+        "memory_ns": covered_ns([copies]),
     }
-
-
-def _union(*frames: pd.DataFrame) -> int:
-    """How long any of the rows lasts, ns."""
-    some = [rows for rows in frames if len(rows)]
-    start, end = (
-        np.concatenate([np.zeros(0, np.int64), *(rows[name].to_numpy(np.int64) for rows in some)])
-        for name in ("start_ns", "end_ns")
-    )
-    return int(union_length(start, end))
 
 
 def ranks_of(results: Results) -> dict[str, pd.DataFrame]:

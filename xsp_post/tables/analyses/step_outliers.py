@@ -6,6 +6,7 @@ all, or where kernels of a family, or the host, took longer than chance makes th
 the longest of so many steps.
 """
 
+from collections.abc import Callable, Iterable
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -17,7 +18,8 @@ from xsp_post.arrays.joins import lookup
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.names.families import FAMILIES, families, joins_ranks, matches
+from xsp_post.names.families import FAMILIES, family_index, joins_ranks, matches
+from xsp_post.replay.calls import are_compilation
 from xsp_post.tables.analyses.frames import text_codes
 from xsp_post.tables.analyses.steps import ATTENTION, HOST, Kind
 
@@ -28,9 +30,8 @@ _LOWER = 0.25
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
-# Ranges in which a program compiles; not those of what was compiled (`Torch-Compiled Region`, `CompiledFxGraph`).
-_COMPILES = r"(?i)dynamo_timed|nvrtc|autotun|(?:\b|_)(?:re)?compil(?:e|er|ing|ation)(?:\b|_)"
-_NAMED_BY_RANGE = {_COMPILES: "compilation", r"(?i)preempt|swap_?(?:out|in|blocks)|evict": "preemption"}
+_PREEMPTS = r"preempt|swap_?(?:out|in|blocks)|evict"
+_NAMED_BY_RANGE = {"compilation": are_compilation, "preemption": lambda texts: matches(texts, _PREEMPTS)}
 _LAUNCHES = ("launch_call", "graph_launch", "launch_latency", "queued")  # after a wait they are waited for, too
 OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 
@@ -190,13 +191,13 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     waits = pd.concat([one.astype({"cause": object, "call_name": object}) for one in parts], ignore_index=True)
     waits["length"] = waits["end_ns"] - waits["start_ns"]
     waits["name"] = waits["cause"].astype(str) + "\n" + waits["call_name"].astype(str)
-    for pattern, cause in _NAMED_BY_RANGE.items():
-        within = _range_around(results, waits, pattern)
+    for cause, are_such in _NAMED_BY_RANGE.items():
+        within = _range_around(results, waits, are_such)
         waits["name"] = waits["name"].where(within == "", cause + "\n" + within)
     kernels = _of_steps(results, "kernels", ["name", "duration_ns"], rows)
     kernels = kernels.assign(name=kernels["name"].astype(str), length=kernels["duration_ns"])
     names = pd.Index(kernels["name"].unique())
-    family = pd.Series([FAMILIES.index(one) for one in families(names.tolist())], names)
+    family = pd.Series(family_index(names), names)
     waiting, work = _more_of(waits, rows, None), _more_of(kernels, rows, family)
     is_communication = pd.Series(joins_ranks(names.to_series()), names)
     found = []
@@ -207,11 +208,11 @@ def _causes(results: Results, rows: pd.DataFrame) -> list[_Way]:
     return found
 
 
-def _range_around(results: Results, rows: pd.DataFrame, pattern: str) -> np.ndarray:
-    """The innermost range around each row, inside its execution, whose name the pattern finds, '' for none; object."""
+def _range_around(results: Results, rows: pd.DataFrame, are_such: Callable[[Iterable[str]], np.ndarray]) -> np.ndarray:
+    """The innermost range around each row, inside its execution, whose name is such a one, '' for none; object."""
     nodes = frame_or_empty(results, "nodes", ["capture_id", "node_id", "parent_id", "iteration_index", "name"])
     codes, texts = text_codes(nodes["name"])
-    said = matches(texts.to_numpy(object), pattern)[codes] & (nodes["iteration_index"].fillna(-1) >= 0).to_numpy()
+    said = are_such(texts.astype(str))[codes] & (nodes["iteration_index"].fillna(-1) >= 0).to_numpy()
     width = int(nodes["node_id"].max()) + 2 if len(nodes) else 2
     keys, parent = ((nodes["capture_id"] * width + nodes[one]).to_numpy(np.int64) for one in ("node_id", "parent_id"))
     at = (rows["capture_id"] * width + rows["node_id"].fillna(-1)).to_numpy(np.int64)

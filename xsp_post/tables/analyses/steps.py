@@ -28,7 +28,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.units import format_ratio_percent
-from xsp_post.names.families import FAMILIES, families
+from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
@@ -158,7 +158,7 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
     kernels = frame_or_empty(results, "kernels", columns)
     times = np.zeros((len(frame), len(FAMILIES)))
     codes, texts = text_codes(kernels["name"])
-    family = np.array([FAMILIES.index(one) for one in families(texts)] or [0], np.int64)[codes]
+    family = family_index(texts).astype(np.int64)[codes]
     iteration = kernels["iteration_index"].fillna(-1).to_numpy(np.int64)
     width = int(max(frame["iteration_index"].max(), iteration.max(initial=0))) + 2
     key = [one["capture_id"].to_numpy(np.int64) * width for one in (frame, kernels)]
