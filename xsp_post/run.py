@@ -63,8 +63,8 @@ class Step:
 
     @property
     def name(self) -> str:
-        """What the progress calls it: see `capture.process_name`."""
-        return capture.process_name(self.levels, self.batch_size, self.repeat, self.metric_set)
+        """What the progress calls it."""
+        return capture.step_name(" + ".join(self.levels), self.batch_size, self.repeat, self.metric_set)
 
 
 @dataclass

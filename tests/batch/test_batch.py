@@ -64,7 +64,7 @@ def test_folders_globs_lists_and_files_name_the_same_captures(tmp_path):
     (tmp_path / "in" / "settings.json").write_text("{}\n")
     jobs, skipped = discover([tmp_path / "in"])
     assert names(jobs) == ["three", "a/one", "a/b/two"]
-    assert sorted(Path(p).name for p in skipped.paths) == ["notes.txt", "settings.json"]
+    assert sorted(Path(p).name for p in skipped) == ["notes.txt", "settings.json"]
     sources = sorted(job.sources for job in jobs)
     globbed, _ = discover([f"{tmp_path}/in/**/*.sqlite"])
     assert sorted(job.sources for job in globbed) == sources

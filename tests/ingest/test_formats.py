@@ -75,4 +75,4 @@ def test_sources_of_one_stem_get_distinct_stores(tmp_path):
     assert sorted(Path(source).name for job in jobs for source in job.sources) == [
         "run.json", "run.ncu-rep", "run.pt.trace.json", "run.sqlite",
     ]  # fmt: skip
-    assert [Path(path).name for path in skipped.paths] == ["other.json", "run.xsp.sqlite"]
+    assert [Path(path).name for path in skipped] == ["other.json", "run.xsp.sqlite"]

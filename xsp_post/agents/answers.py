@@ -194,18 +194,15 @@ def _short(value: Any) -> Any:
         return {key: one for key, one in kept.items() if one not in (None, "", [], {})}
     if isinstance(value, (list, tuple)):
         rows = [_short(one) for one in value]
-        return _by_column(rows) if rows and all(isinstance(one, dict) for one in rows) else rows
+        if not rows or not all(isinstance(one, dict) for one in rows):
+            return rows
+        columns = list(dict.fromkeys(key for one in rows for key in one))  # those that hold something
+        return {"columns": columns, "rows": [[one.get(column) for column in columns] for one in rows]}
     if isinstance(value, str):
         return visible(value, _LONGEST_TEXT)
     if isinstance(value, float):
         return float(f"{value:.5g}") if abs(value) < float("inf") else None
     return value
-
-
-def _by_column(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Records as the columns that hold something, and a list of values each."""
-    columns = list(dict.fromkeys(key for one in rows for key in one))
-    return {"columns": columns, "rows": [[one.get(column) for column in columns] for one in rows]}
 
 
 def _lists(document: Answer) -> list[tuple[str, list[Any]]]:

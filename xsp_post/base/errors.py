@@ -62,8 +62,6 @@ class UndecidedError(BarNotMetError):
 class UsageError(XspPostError):
     """The command line or a configuration cannot be followed."""
 
-    exit_code = EXIT_USAGE
-
 
 class ToolError(XspPostError):
     """A program we need is missing, failed or hung."""

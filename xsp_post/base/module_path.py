@@ -6,7 +6,7 @@ Loaded before everything else, so it imports only what Python itself has loaded 
 import os
 import sys
 
-_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 def trusted(*folders: str) -> list[str]:
@@ -18,9 +18,9 @@ def trusted(*folders: str) -> list[str]:
         folders = (os.getcwd(), *folders)
     except OSError:  # it was deleted
         pass
-    foreign = {os.path.realpath(folder) for folder in folders} - {os.path.realpath(_OWN_FOLDER)}
+    foreign = {os.path.realpath(folder) for folder in folders} - {os.path.realpath(OWN_FOLDER)}
     kept = [entry for entry in sys.path if os.path.isabs(entry) and os.path.realpath(entry) not in foreign]
-    return kept if _OWN_FOLDER in kept else [*kept, _OWN_FOLDER]
+    return kept if OWN_FOLDER in kept else [*kept, OWN_FOLDER]
 
 
 def leave_current_folder() -> None:

@@ -5,6 +5,7 @@ next command that writes to its folder removes it.
 """
 
 import errno
+import json
 import os
 import re
 import secrets
@@ -17,6 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
@@ -56,6 +58,14 @@ def write_text(path: str | os.PathLike[str], text: str, force: bool = False) -> 
     """A text as a file in UTF-8. Raises OutputError as `atomic_output` does."""
     with atomic_output(path, force) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def read_note(path: Path) -> Any:
+    """What a small JSON file of ours says; None where there is none, or it is damaged."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
 
 
 @contextmanager

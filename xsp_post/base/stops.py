@@ -41,7 +41,7 @@ class Stops:
                 signal.signal(number, self._stop)
                 self.numbers.append(int(number))
         if hasattr(signal, "setitimer"):
-            signal.signal(signal.SIGALRM, self._stop_again)
+            signal.signal(signal.SIGALRM, lambda number, frame: self._interrupt(frame))
             sys.unraisablehook = self._unraisable
         if not os.environ.get("XSP_POST_DEBUG"):
             threading.excepthook = lambda failed: None  # who waits for a thread sees that it ended, and says so
@@ -67,9 +67,6 @@ class Stops:
             signal.signal(number, signal.SIG_DFL)
             return
         self.received = number
-        self._interrupt(frame)
-
-    def _stop_again(self, number: int, frame: FrameType | None) -> None:
         self._interrupt(frame)
 
     def _interrupt(self, frame: FrameType | None) -> None:

@@ -66,6 +66,14 @@ class _Rows(io.TextIOBase):
         return self._write(row.removesuffix("\r\n") + "\n")
 
 
+def did_you_mean(wanted: str, names: Iterable[str], most: int = 3, cutoff: float = 0.6) -> str:
+    """``Did you mean resnet50 or resnet101?``; "" where no name is close."""
+    import difflib
+
+    close = difflib.get_close_matches(wanted, list(names), n=most, cutoff=cutoff)
+    return f"Did you mean {' or '.join(close)}?" if close else ""
+
+
 def shell_word(word: object) -> str:
     """A word of a command line that can be pasted; a path never looks like an option."""
     text = str(word)

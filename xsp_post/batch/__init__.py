@@ -8,6 +8,4 @@ side by side. A finished capture has a record in the output folder; that is what
 from xsp_post.base.lazy import lazily
 
 # a batch with nothing to do must not load pandas
-__getattr__ = lazily(
-    __name__, {"discover": "jobs", "Job": "jobs", "Skipped": "jobs", "run_batch": "assembly", "BatchResult": "assembly"}
-)
+__getattr__ = lazily(__name__, {"discover": "jobs", "Job": "jobs", "run_batch": "assembly", "BatchResult": "assembly"})

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import OutputError
-from xsp_post.base.output import make_folder, write_text
+from xsp_post.base.output import make_folder, read_note, write_text
 from xsp_post.batch.engines import outcomes
 from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import DONE, FAILED, RECORDS, STORES, Outcome, current_row, read_outcome, record_path
@@ -75,7 +75,7 @@ def run_batch(
         if progress is not None:
             progress(job, outcome)
     state = _state(jobs, rows)
-    known = _read_state(folder)
+    known = read_note(folder / STATE) or {}
     said = known.pop("said", [])
     is_current = (
         not to_do
@@ -111,13 +111,6 @@ def _state(jobs: Sequence[Job], rows: dict[str, dict[str, Any]]) -> dict[str, An
     """What the fleet store is made of, as a digest that any change of any row changes."""
     content = json.dumps([[job.name, rows[job.name]] for job in jobs], sort_keys=True)
     return {"version": 1, "captures": len(jobs), "sha256": hashlib.sha256(content.encode()).hexdigest()}
-
-
-def _read_state(folder: Path) -> dict[str, Any]:
-    try:
-        return json.loads((folder / STATE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
 
 
 # -- the fleet ----------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, rea
 from xsp_post.ingest.formats import STORE, of_name, stem_of
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import Options
+from xsp_post.names.file_names import by_numbers
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -125,16 +126,12 @@ def _ordered(found: list[Outcome], by: str) -> list[Outcome]:
     is_dated = all(time >= 0 for time in times) and len(set(times)) == len(times)
     if by == TIME and not is_dated:
         raise UsageError("Not every capture states a time of its own.", code="history-order")
-    keys: list[Any] = [_by_number(one.row["capture_name"]) for one in found]
+    keys: list[Any] = [by_numbers(one.row["capture_name"]) for one in found]
     if by == COMMIT:
         keys = _commits([one.row["capture_name"] for one in found])
     elif by == TIME or (not by and is_dated):
         keys = times
     return [found[k] for k in sorted(range(len(found)), key=lambda k: keys[k])]
-
-
-def _by_number(name: str) -> list[tuple[int, str]]:
-    return [(int(part), "") if part.isdecimal() else (-1, part.lower()) for part in re.split(r"(\d+)", name)]
 
 
 def _commits(names: list[str]) -> list[int]:

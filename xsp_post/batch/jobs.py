@@ -8,18 +8,17 @@ the batch size (``bs16``, ``batch_16``); what is left of the stem then is the wo
 """
 
 import glob
-import gzip
 import os
 import re
-import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import formats
+from xsp_post.ingest.json_text import head_bytes
 from xsp_post.model.capture import is_run_directory
 from xsp_post.names.file_names import RANK
 
@@ -45,21 +44,14 @@ class Job:
     is_of_many: bool = False  # a rank of a job of so many that only what the job needs is made of it
 
 
-@dataclass
-class Skipped:
-    """Files of the given folders that are not captures by their name or content."""
-
-    paths: list[str] = field(default_factory=list)
-
-
-def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None = None) -> tuple[list[Job], Skipped]:
+def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None = None) -> tuple[list[Job], list[str]]:
     """All captures below the paths, in a stable order, and what was left out.
 
     ``paths``: files, folders (searched to any depth), glob patterns (``**`` too), run directories, and ``@FILE``
     with one path a line. ``leave_out``: the output folder. Raises `UsageError` when nothing is found or a list
     cannot be read; a named file that does not exist becomes a job (and a row that says so).
     """
-    skipped = Skipped()
+    skipped: list[str] = []  # files that are no captures by their name or content
     found: dict[str, tuple[Path, str]] = {}  # absolute path -> (path, relative name)
     for root, path in _expanded(paths):
         for entry in _captures_below(path, leave_out, skipped):
@@ -95,42 +87,33 @@ def _listed(file: Path) -> list[str]:
 
 
 def _is_capture_folder(path: Path) -> bool:
-    return is_run_directory(path) or _is_export_folder(path)
+    one = formats.of_name(path.name)
+    return is_run_directory(path) or (one is not None and one.is_folder)
 
 
-def _captures_below(path: Path, leave_out: Path | None, skipped: Skipped) -> Iterator[Path]:
+def _captures_below(path: Path, leave_out: Path | None, skipped: list[str]) -> Iterator[Path]:
     """A file as it is; of a folder everything that can be a capture, in name order."""
     if not os.path.isdir(path) or _is_capture_folder(path):
         yield path
         return
     closed: list[Path] = []  # folders that cannot be listed: a row each that says so
+    closed_to_us = "" if leave_out is None else os.path.realpath(leave_out)
 
     def note(error: OSError) -> None:
         closed.append(Path(os.fsdecode(error.filename)))
 
     for folder, folders, files in os.walk(path, onerror=note, followlinks=False):
         here = Path(folder)
-        yield from (here / name for name in sorted(folders) if _is_capture_folder(here / name))
-        folders[:] = sorted(
-            name
-            for name in folders
-            if not name.startswith(".") and not _is_capture_folder(here / name) and not _same(here / name, leave_out)
-        )
+        captures = [name for name in sorted(folders) if _is_capture_folder(here / name)]
+        yield from (here / name for name in captures)
+        others = [name for name in sorted(folders) if not name.startswith(".") and name not in captures]
+        folders[:] = [name for name in others if os.path.realpath(here / name) != closed_to_us]
         for name in sorted(files):
             if _is_capture_name(here / name):
                 yield here / name
             elif not name.startswith("."):
-                skipped.paths.append(str(here / name))
+                skipped.append(str(here / name))
     yield from closed
-
-
-def _same(path: Path, other: Path | None) -> bool:
-    return other is not None and os.path.realpath(path) == os.path.realpath(other)
-
-
-def _is_export_folder(path: Path) -> bool:
-    one = formats.of_name(path.name)
-    return one is not None and one.is_folder
 
 
 def _is_capture_name(path: Path) -> bool:
@@ -143,7 +126,7 @@ def _is_capture_name(path: Path) -> bool:
 
 def _looks_like_trace(path: Path) -> bool:
     """A cheap look; the readers' own test decides in the worker. A damaged one is taken for one: a row that says so."""
-    head = _head(path)[:4096]
+    head = head_bytes(path, 4096)
     words = (b'"traceEvents"', b'"schemaVersion"', b'"deviceProperties"', b'"traceID"', b'"spans"', b'"clock"')
     return not head or any(word in head for word in words)
 
@@ -170,7 +153,11 @@ def _grouped(files: Sequence[tuple[str, str]]) -> list[Job]:
         # traces of other profilers are captures of their own, whatever they are called
         kind = formats.stem_of(name) if _tool(name) == "nsys" else name
         timelines.setdefault((folder, kind), []).append((absolute, shown))
-    chosen = [min(group, key=lambda one: _preference(one[0])) for group in timelines.values()]
+    order = {one: number for number, one in enumerate(formats.FORMATS)}  # the first of files of one stem is read
+    chosen = [
+        min(group, key=lambda one: order[formats.of_name(one[0]) or formats.FORMATS[-1]])
+        for group in timelines.values()
+    ]
     reports: dict[str, list[str]] = {}
     alone: list[tuple[str, str]] = []
     for absolute, shown in counters:
@@ -179,8 +166,8 @@ def _grouped(files: Sequence[tuple[str, str]]) -> list[Job]:
             reports.setdefault(owners[0], []).append(absolute)
         else:
             alone.append((absolute, shown))
-    order = {absolute: position for position, (absolute, _) in enumerate(files)}
-    every = sorted([*chosen, *alone], key=lambda one: order[one[0]])
+    place = {absolute: position for position, (absolute, _) in enumerate(files)}
+    every = sorted([*chosen, *alone], key=lambda one: place[one[0]])
     return [_job(absolute, shown, reports.get(absolute, [])) for absolute, shown in every]
 
 
@@ -188,12 +175,6 @@ def _tool(path: str) -> str:
     """The tool whose format a file is of by its name, "" where the name does not say."""
     one = formats.of_name(path)
     return one.tool if one else ""
-
-
-def _preference(path: str) -> int:
-    """First among files of one stem is read: the order of the formats."""
-    one = formats.of_name(path)
-    return formats.FORMATS.index(one) if one else len(formats.FORMATS)
 
 
 def _key(path: str) -> tuple[str, str]:
@@ -211,15 +192,8 @@ def _job(absolute: str, shown: str, reports: Iterable[str]) -> Job:
     rank, without_rank = _cut(RANK, stem)
     batch_size, workload = _cut(_BATCH, without_rank)
     job_name = os.path.join(folder, without_rank) if without_rank else stem
-    return Job(
-        os.path.join(folder, stem),
-        (absolute, *reports),
-        shown,
-        workload or without_rank or stem,
-        job_name,
-        rank,
-        batch_size,
-    )
+    sources, workload = (absolute, *reports), workload or without_rank or stem
+    return Job(os.path.join(folder, stem), sources, shown, workload, job_name, rank, batch_size)
 
 
 def _cut(pattern: re.Pattern[str], stem: str) -> tuple[int, str]:
@@ -259,14 +233,6 @@ def _of_many(jobs: Sequence[Job]) -> list[Job]:
 
 def _world_size(path: str) -> int:
     """Ranks of the job that a PyTorch trace is of, as its first lines say; 0 unknown."""
-    found = _WORLD_SIZE.search(_head(Path(path))) if path.endswith((".json", ".json.gz")) else None
+    is_json = path.endswith((".json", ".json.gz"))
+    found = _WORLD_SIZE.search(head_bytes(Path(path), _HEAD_BYTES)) if is_json else None
     return int(found.group(1)) if found else 0
-
-
-def _head(path: Path) -> bytes:
-    """The first bytes of a file as text, decompressed; nothing where it is damaged."""
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            return file.read(_HEAD_BYTES)
-    except (OSError, EOFError, zlib.error):
-        return b""

@@ -76,7 +76,9 @@ def process(job: Job, folder: str, options: Options) -> Outcome:
         "options": options_key(options, job), "sources": sources, "tools": _tools(), "row": outcome.row,
         "is_lasting": outcome.row["status"] == DONE or outcome.row["exit_code"] in _LASTING,
     }  # fmt: skip
-    _write_record(record_path(out, job), header, outcome)
+    path = record_path(out, job)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, f"{json.dumps(header)}\n{json.dumps(plain(outcome)[1])}\n", force=True)
     return outcome
 
 
@@ -202,11 +204,6 @@ def as_outcome(said: list[Any]) -> Outcome:
 
     row, data = said
     return Outcome(row, {name: pd.DataFrame(columns) for name, columns in data.items()})
-
-
-def _write_record(path: Path, header: dict[str, Any], outcome: Outcome) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, f"{json.dumps(header)}\n{json.dumps(plain(outcome)[1])}\n", force=True)
 
 
 def read_header(path: Path) -> dict[str, Any] | None:

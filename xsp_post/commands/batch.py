@@ -71,12 +71,12 @@ def batch(
                 "folder": str(output),
                 "analysed_count": result.done_count,
                 "unchanged_count": result.current_count,
-                "skipped": skipped.paths,
+                "skipped": skipped,
                 "fleet": [_public(row) for row in result.rows],
             },
         )
     else:
-        _print(result, output, len(skipped.paths), no_report)
+        _print(result, output, len(skipped), no_report)
     _judge(result, strict, output)
 
 

@@ -64,7 +64,12 @@ def all_checks() -> list[Check]:
     """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
     packages = (_package(name, module, gives, f"pip install 'xsp-post[{of}]'") for name, module, gives, of in _PACKAGES)
     nvtx = _package("nvtx", "nvtx", "ranges that nsys and ncu see", "pip install 'xsp-post[run]'")
-    return [_gpu(), _torch(), _provenance(), nvtx, *_collectors(), _counters_permitted(), *packages]
+    from xsp_post.workload import collectors
+
+    seen = (collectors.get(name).check() for name in ("nsys", "ncu"))  # as their collectors see them
+    tools = [Check(one.name, OK if one.is_available else MISSING, f"{one.found} {one.version}".strip(), one.gives,
+                   one.remedy) for one in seen]  # fmt: skip
+    return [_gpu(), _torch(), _provenance(), nvtx, *tools, _counters_permitted(), *packages]
 
 
 def _gpu() -> Check:
@@ -144,19 +149,6 @@ def _package(name: str, module: str, gives: str, remedy: str) -> Check:
     except metadata.PackageNotFoundError:
         version = "of unknown version"
     return Check(name, OK, f"{name} {version}", gives)
-
-
-def _collectors() -> list[Check]:
-    """nsys and ncu as their collectors see them."""
-    from xsp_post.workload import collectors
-
-    found = [collectors.get(name).check() for name in ("nsys", "ncu")]
-    return [
-        Check(
-            one.name, OK if one.is_available else MISSING, f"{one.found} {one.version}".strip(), one.gives, one.remedy
-        )
-        for one in found
-    ]
 
 
 def _counters_permitted() -> Check:

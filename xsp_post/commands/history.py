@@ -50,12 +50,8 @@ def history(
             say(shared.stdout(), line)
     for row in failed:
         shared.say(f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]")
-    left = (
-        set(found.frame("fleet")["capture_name"])
-        - set(values["capture_name"])
-        - {one["capture_name"] for one in failed}
-    )
-    if left:
+    said = {*values["capture_name"], *(one["capture_name"] for one in failed)}
+    if left := {*found.frame("fleet")["capture_name"]} - said:
         shared.say(f"Left out, without a model execution: {', '.join(shown(name, 60) for name in sorted(left))}")
     shared.say(f"Wrote {path_text(store)} and {path_text(page)}")
     if not as_json:

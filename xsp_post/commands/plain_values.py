@@ -54,9 +54,5 @@ def _is_plain(value: Any, kind: Any, info: Any) -> bool:
     is_unchecked = not any(getattr(info, name, True) for name in _ASKED_OF_PATHS)
     if kind is not Path or not is_unchecked or not isinstance(value, (str, Path)):
         return False
-    return bool(info.file_okay and info.dir_okay and (not info.readable or _is_absent_or_readable(value)))
-
-
-def _is_absent_or_readable(path: str | Path) -> bool:
-    """What Typer asks of a path by default."""
-    return os.access(path, os.R_OK) or not os.path.lexists(path)
+    is_readable = not info.readable or os.access(value, os.R_OK) or not os.path.lexists(value)  # as Typer asks
+    return bool(info.file_okay and info.dir_okay and is_readable)

@@ -16,8 +16,6 @@ from xsp_post.commands import shared
 from xsp_post.model.options import DEFAULTS
 from xsp_post.model.schemas.units import format_ns
 
-COLLECTORS = ("auto", "nsys", "torch")
-
 
 def record(
     program: list[str],
@@ -30,11 +28,12 @@ def record(
     as_json: bool = False,
 ) -> None:
     """Record a few steps of a program, say what limits them, and what changed since its last recording."""
+    from xsp_post.workload.collectors import CHOICES
     from xsp_post.workload.recording import Recording, next_name, split_command
     from xsp_post.workload.recording import record as recorded
 
-    if collector not in COLLECTORS:
-        raise UsageError(f"--collector {collector!r} is not one of {', '.join(COLLECTORS)}", code="collector-unknown")
+    if collector not in CHOICES:
+        raise UsageError(f"--collector {collector!r} is not one of {', '.join(CHOICES)}", code="collector-unknown")
     words = split_command(program)[1]
     name, last = next_name(output, words[1] if words[0] == "-m" else words[0], label)
     folder, store = output / f"{name}.recording", output / f"{name}.xsp.sqlite"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import did_you_mean
 
 if TYPE_CHECKING:
     from xsp_post.exporters.base import Written
@@ -76,18 +77,11 @@ def writer_of(to: str) -> Writer:
         raise UsageError(
             f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
             code="export-format",
-            hint=_nearest(to),
+            hint=did_you_mean(to, FORMATS, most=1).replace("mean ", "mean --to ") or "Choose one with --to.",
         )
     module, function = FORMATS[to].writer.split(":")
     writer: Writer = getattr(import_module(f"xsp_post.exporters.{module}"), function)
     return writer
-
-
-def _nearest(to: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(to, FORMATS, n=1)
-    return f"Did you mean --to {close[0]}?" if close else "Choose one with --to."
 
 
 def require_free_path(to: str, path: Path, force: bool = False) -> None:

@@ -67,23 +67,19 @@ def select(
         return frame.reset_index(drop=True) if mine.all() else frame[mine].reset_index(drop=True)
 
     times = ("capture_id", "start_ns", "end_ns")
-    node_frame = part("nodes", nodes, ("node_id", "span_kind", *times))
-    kernel_frame = part("kernels", kernels, ("kernel_id", *times))
-    operation_frame = part("memory_operations", memory_operations, ("activity_id", "kind", *times))
-    memory_frame = part("memory_timeline", memory_timeline, ("capture_id", "start_ns"))
-    if limit is not None and len(kernel_frame) > limit:
-        findings.append(
-            finding(
-                "export-limited", count=len(kernel_frame) - limit, example=f"{limit} of {len(kernel_frame)} kernels"
-            )
-        )
-        order = np.argsort(kernel_frame["start_ns"].to_numpy(), kind="stable")[:limit]
-        kernel_frame = kernel_frame.iloc[np.sort(order)].reset_index(drop=True)
-        last = int(kernel_frame["end_ns"].max()) if len(kernel_frame) else -(2**62)
-        node_frame = node_frame[node_frame["start_ns"] <= last].reset_index(drop=True)
-        operation_frame = operation_frame[operation_frame["start_ns"] <= last].reset_index(drop=True)
-        memory_frame = memory_frame[memory_frame["start_ns"] <= last].reset_index(drop=True)
-    return Selection(chosen, node_frame, kernel_frame, operation_frame, findings, memory_frame)
+    frames = {
+        "nodes": part("nodes", nodes, ("node_id", "span_kind", *times)),
+        "kernels": part("kernels", kernels, ("kernel_id", *times)),
+        "memory_operations": part("memory_operations", memory_operations, ("activity_id", "kind", *times)),
+        "memory_timeline": part("memory_timeline", memory_timeline, ("capture_id", "start_ns")),
+    }
+    if limit is not None and (count := len(frames["kernels"])) > limit:
+        findings.append(finding("export-limited", count=count - limit, example=f"{limit} of {count} kernels"))
+        order = np.argsort(frames["kernels"]["start_ns"].to_numpy(), kind="stable")[:limit]
+        frames["kernels"] = kept = frames["kernels"].iloc[np.sort(order)]
+        last = int(kept["end_ns"].max()) if len(kept) else -(2**62)
+        frames = {name: one[one["start_ns"] <= last].reset_index(drop=True) for name, one in frames.items()}
+    return Selection(chosen, findings=findings, **frames)
 
 
 def _choose(captures: pd.DataFrame, capture_id: int | None, findings: list[Finding]) -> dict[str, Any]:

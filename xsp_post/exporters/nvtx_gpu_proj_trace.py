@@ -63,7 +63,9 @@ def from_selection(selection: Selection) -> pd.DataFrame:
     start, end = ranges["start_ns"].to_numpy(), ranges["end_ns"].to_numpy()
 
     launches = _launches(selection)
-    thread = _thread_numbers(ranges[["process_id", "thread_id"]], launches[["process_id", "launch_thread_id"]])
+    columns = ["process_id", "thread_id"], ["process_id", "launch_thread_id"]
+    threads = [frame[names].to_numpy(np.int64) for frame, names in zip((ranges, launches), columns)]
+    thread = np.unique(np.concatenate(threads), axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
     range_thread, launch_thread = thread[: len(ranges)], thread[len(ranges) :]
     first, last, count = _project(range_thread, start, end, launch_thread, launches)
     nesting = nest(range_thread, start, end, range_id)
@@ -130,12 +132,6 @@ def _launches(selection: Selection) -> pd.DataFrame:
     return operations.groupby(columns[:4], sort=False, as_index=False).agg(
         launch_end_ns=("launch_end_ns", "max"), start_ns=("start_ns", "min"), end_ns=("end_ns", "max")
     )
-
-
-def _thread_numbers(*frames: pd.DataFrame) -> np.ndarray:
-    """(process, thread) pairs of several frames, one after another, as dense numbers."""
-    pairs = np.concatenate([frame.to_numpy(dtype=np.int64).reshape(-1, 2) for frame in frames])
-    return np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1).astype(np.int64)
 
 
 def _project(

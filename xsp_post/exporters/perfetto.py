@@ -178,18 +178,14 @@ def _write_memory(timeline: Timeline, tracks: _Descriptors, builder: Any, messag
                 unit = {"unit": messages.CounterDescriptor.UNIT_SIZE_BYTES}
                 key = (column, process_id, device_id, kind)
                 uuid = tracks.describe(key, name=name, parent_uuid=parent, counter=unit)
-                _write_counter(uuid, known["start_ns"].tolist(), known[column].tolist(), builder, messages)
-
-
-def _write_counter(uuid: int, moments: list[int], values: list[int], builder: Any, messages: Any) -> None:
-    for moment, value in zip(moments, values):
-        packet = builder.create_packet()
-        packet.timestamp = moment
-        packet.trusted_packet_sequence_id = _SEQUENCE
-        packet.track_event.type = messages.TrackEvent.TYPE_COUNTER
-        packet.track_event.track_uuid = uuid
-        packet.track_event.counter_value = value
-        builder.write_packet(packet)
+                for moment, value in zip(known["start_ns"].tolist(), known[column].tolist()):
+                    packet = builder.create_packet()
+                    packet.timestamp = moment
+                    packet.trusted_packet_sequence_id = _SEQUENCE
+                    packet.track_event.type = messages.TrackEvent.TYPE_COUNTER
+                    packet.track_event.track_uuid = uuid
+                    packet.track_event.counter_value = value
+                    builder.write_packet(packet)
 
 
 def _describe(event: Any, name_id: int, category: int, correlation: int, detail: int, flow: int, flows: int) -> None:

@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -35,20 +36,10 @@ _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attri
 Span = tuple[int, int, str, int, int, tuple[int, int], dict[str, object]]
 
 
-def write_jaeger(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """Jaeger's JSON (what its UI loads and ``xsp-post ingest`` reads). Times are whole microseconds there; the
-    tags ``start_ns`` and ``duration_ns`` keep the nanoseconds. Raises OutputError, UsageError."""
-    return _write(results, path, force, _jaeger, part)
-
-
-def write_otlp(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """OpenTelemetry's OTLP JSON, one export request, times in nanoseconds. Raises OutputError, UsageError."""
-    return _write(results, path, force, _otlp, part)
-
-
 def _write(
-    results: Results, path: Path, force: bool, write: Callable[[Selection, IO[str]], int], part: dict[str, Any]
+    results: Results, path: Path, *, write: Callable[[Selection, IO[str]], int], force: bool = False, **part: Any
 ) -> Written:
+    """Raises OutputError, UsageError."""
     launch = ("launch_start_ns", "launch_end_ns", "launch_thread_id")
     selection = select(
         results, **part, nodes=("parent_id", "level", "name", *_NODE_TAGS),
@@ -137,6 +128,8 @@ def _service(selection: Selection) -> str:
 
 
 def _jaeger(selection: Selection, file: IO[str]) -> int:
+    """Jaeger's JSON (what its UI loads and ``xsp-post ingest`` reads). Times are whole microseconds there; the
+    tags ``start_ns`` and ``duration_ns`` keep the nanoseconds."""
     trace = _trace_id(selection)
     processes: dict[tuple[int, int], str] = {}  # Jaeger knows no threads: each is a process of its own
 
@@ -168,6 +161,7 @@ def _jaeger(selection: Selection, file: IO[str]) -> int:
 
 
 def _otlp(selection: Selection, file: IO[str]) -> int:
+    """OpenTelemetry's OTLP JSON, one export request, times in nanoseconds."""
     trace = _trace_id(selection)
 
     def attribute(key: str, value: object) -> dict[str, object]:
@@ -192,6 +186,9 @@ def _otlp(selection: Selection, file: IO[str]) -> int:
     count = _join(map(text, spans(selection)), file)
     file.write("\n]}]}]}\n")
     return count
+
+
+write_jaeger, write_otlp = partial(_write, write=_jaeger), partial(_write, write=_otlp)
 
 
 def _join(texts: Iterator[str], file: IO[str]) -> int:

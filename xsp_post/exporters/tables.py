@@ -26,16 +26,6 @@ _FORMULA = r"[ \t\r\n]*[=+\-@＝＋－＠]|[\t\r\n]"  # as OWASP lists them
 _CHUNK = 250_000  # rows turned into text at a time
 
 
-def write_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """``<table>.csv`` for every table, headers as in docs/columns.md. Raises OutputError."""
-    return _write(results, Path(path), "csv", force)
-
-
-def write_spreadsheet_csv(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """The same, with texts that a spreadsheet would compute kept as texts. Raises OutputError."""
-    return _write(results, Path(path), "csv", force, change=without_formulas)
-
-
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """A quotation mark before each text that begins as a formula does: a spreadsheet shows it and computes nothing."""
     texts = {str(name): frame[name].astype(object) for name in frame if not is_numeric_dtype(frame[name].dtype)}
@@ -45,20 +35,17 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def write_parquet(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
-    """``<table>.parquet`` for every table; each column's meaning is in its field's metadata. Raises OutputError."""
-    return _write(results, Path(path), "parquet", force)
-
-
 def _write(
-    results: Results, path: Path, kind: str, force: bool, change: Callable[[pd.DataFrame], pd.DataFrame] | None = None
-) -> Written:
+    results: Results, path: Path, *, kind: str, force: bool = False,
+    change: Callable[[pd.DataFrame], pd.DataFrame] = lambda frame: frame, **part: Any,
+) -> Written:  # fmt: skip
+    """``<table>.<kind>`` for every table, headers as in docs/columns.md. Raises OutputError."""
     counts: dict[str, int] = {}
     with atomic_folder(path, force, f"*.{kind}") as folder:
         for name in results.tables():
             frame = _in_order(for_people(results, name), name)
             counts[name] = len(frame)
-            frame = frame if change is None else change(frame)
+            frame = change(frame)
             schema = _schema(frame, name)
             with (folder / f"{name}.{kind}").open("wb") as file, _WRITERS[kind](file, schema) as writer:
                 for chunk in _chunks(frame, schema):
@@ -66,6 +53,9 @@ def _write(
     return Written(path, counts)
 
 
+write_csv = partial(_write, kind="csv")
+write_spreadsheet_csv = partial(_write, kind="csv", change=without_formulas)
+write_parquet = partial(_write, kind="parquet")  # each column's meaning is in its field's metadata
 _WRITERS = {"csv": pyarrow.csv.CSVWriter, "parquet": partial(pyarrow.parquet.ParquetWriter, compression="zstd")}
 
 

@@ -53,7 +53,7 @@ def find_peaks(gpu_name: str, *, overrides: Mapping[str, Peaks] | None = None, *
     user = _from_overrides(gpu_name, overrides or {})
     if user is not None:
         return user
-    gpu, sm_count = _in_table(gpu_name), known.get("sm_count")
+    gpu, sm_count = _by_words().get(frozenset(_words(gpu_name))), known.get("sm_count")
     if gpu is not None and (not _is_known(sm_count) or sm_count == gpu.sm_count):
         return _of_product(gpu)
     return _from_attributes(gpu_name, known)
@@ -84,9 +84,7 @@ def pinned_bytes_per_s(device: Mapping[str, Any]) -> float:
     return 0.0 if _OTHERS.search(name) or _BESIDE_CPU.search(name) else LINKS.get(capability, {}).get("pinned", 0) * 1e6
 
 
-def peaks_of_ncu_attributes(
-    attributes: Mapping[str, Any], overrides: Mapping[str, Peaks] | None = None
-) -> Peaks | None:
+def peaks_of_ncu_attributes(attributes: Mapping[str, Any]) -> Peaks | None:
     """`find_peaks` for Nsight Compute's ``device__attribute_*`` metrics, named without that prefix.
 
     Reads display_name, compute_capability_major/_minor, multiprocessor_count, clock_rate and
@@ -109,7 +107,6 @@ def peaks_of_ncu_attributes(
         compute_capability=f"{int(major)}.{int(minor or 0)}" if major else "",
         memory_bandwidth_bytes_per_s=memory_khz * 1000 * 2 * width / 8 if memory_khz and width else None,
         l2_bytes=int(l2_bytes) if l2_bytes else None,
-        overrides=overrides,
     )
 
 
@@ -130,14 +127,9 @@ def _words(name: str) -> list[str]:
     return [re.sub(r"^sxm\d$", "sxm", word) for word in words if word not in _BRANDS]
 
 
-def _in_table(gpu_name: str) -> Gpu | None:
-    """The product whose alias has exactly the words of the name (in any order): "3080 Ti" is no "3080"."""
-    words = frozenset(_words(gpu_name))
-    return _by_words().get(words) if words else None
-
-
 @cache
 def _by_words() -> dict[frozenset[str], Gpu]:
+    """The product whose alias has exactly these words (in any order): "3080 Ti" is no "3080"."""
     return {frozenset(_words(alias)): gpu for gpu in GPUS.values() for alias in (gpu.name, *gpu.aliases)}
 
 

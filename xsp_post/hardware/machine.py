@@ -6,10 +6,11 @@ Nothing private: no host name, no user, no serial number, no UUID.
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from xsp_post.hardware.tools import output_text
 
 _FIELDS = (  # of nvidia-smi, in the order of `Gpu`, and the factor to its unit; 0: a text
     ("index", 1), ("name", 0), ("driver_version", 0), ("memory.total", 1 << 20), ("clocks.sm", 1_000_000),
@@ -40,19 +41,8 @@ def gpus() -> list[Gpu]:
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
-    try:
-        done = subprocess.run(
-            [program, f"--query-gpu={','.join(name for name, _ in _FIELDS)}", "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=10,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    rows = [[field.strip() for field in line.split(",")] for line in done.stdout.splitlines()]
+    asked = [f"--query-gpu={','.join(name for name, _ in _FIELDS)}", "--format=csv,noheader,nounits"]
+    rows = [[field.strip() for field in line.split(",")] for line in output_text(Path(program), asked, 10).splitlines()]
     return [
         Gpu(*(_value(text, factor) for text, (_, factor) in zip(row, _FIELDS)))
         for row in rows if len(row) == len(_FIELDS)

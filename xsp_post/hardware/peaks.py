@@ -65,10 +65,6 @@ def _pairs(text: str) -> dict[str, float]:
     return {pipe: float(value) for pipe, _, value in (word.partition("=") for word in text.split())}
 
 
-def _gpus() -> dict[str, Gpu]:
-    return {block.name: _gpu(block) for block in _blocks() if block.title}
-
-
 _CHIP = re.compile(r"([\d.]+), (\d+) SM, ([\d.]+) MHz(?:, ([\d.]+) MiB)?(?:, tensor ([\d.]+) MHz)?(, geforce)?$")
 _MEMORY = re.compile(r"(?:([\d.]+) MHz x (\d+) bit|([\d.e+]+) B/s)$")
 
@@ -101,4 +97,4 @@ def _gpu(block: Block) -> Gpu:
 RATES = TextTable(lambda: _rates_of("compute"))
 GEFORCE_RATES = TextTable(lambda: _rates_of("geforce"))
 LINKS = TextTable(lambda: _rates_of("link"))  # MB/s
-GPUS = TextTable(_gpus)  # by name
+GPUS = TextTable(lambda: {block.name: _gpu(block) for block in _blocks() if block.title})  # by name

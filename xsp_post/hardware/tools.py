@@ -53,14 +53,19 @@ def find_ncu() -> Tool | None:
     return _find("ncu", "XSP_NCU", [("NCU_HOME", "ncu")], _NCU_FOLDERS)
 
 
-def help_text(tool: Tool, arguments: Sequence[str], timeout_s: float = 20.0) -> str:
+def help_text(tool: Tool, arguments: Sequence[str]) -> str:
     """What ``tool ARGUMENTS --help`` prints ('' when it fails): the source of what flags exist."""
-    return _output([str(tool.path), *arguments, "--help"], timeout_s)
+    return output_text(tool.path, [*arguments, "--help"])
 
 
-def output_text(tool: Tool, arguments: Sequence[str], timeout_s: float = 20.0) -> str:
-    """What ``tool ARGUMENTS`` prints on both streams, '' when it fails to start or to end in time."""
-    return _output([str(tool.path), *arguments], timeout_s)
+def output_text(program: Path, arguments: Sequence[str], timeout_s: float = 20.0) -> str:
+    """What ``program ARGUMENTS`` prints on both streams, '' when it fails to start or to end in time."""
+    command = [str(program), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")
 
 
 def has_flag(text: str, flag: str) -> bool:
@@ -92,13 +97,5 @@ def _version_in_path(path: str) -> tuple[int, ...]:
 
 
 def _version(path: Path) -> str:
-    match = _VERSION.search(_output([str(path), "--version"], 20.0))
+    match = _VERSION.search(output_text(path, ["--version"]))
     return match.group(0) if match else ""
-
-
-def _output(command: list[str], timeout_s: float) -> str:
-    try:
-        done = subprocess.run(command, capture_output=True, timeout=timeout_s, stdin=subprocess.DEVNULL, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return (done.stdout + b"\n" + done.stderr).decode("utf-8", "replace")

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding
-from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table
+from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, resolve
 
 
 def is_export(path: Path) -> bool:
@@ -48,6 +48,7 @@ class FolderTables:
 
     def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
         """Small tables as Python rows: the wanted columns, None where a column is not there."""
+        table = resolve(self.tables(), table)
         have = self.columns(table)
         if not have:
             return []
@@ -55,7 +56,7 @@ class FolderTables:
         read = self._open(table, present).slice(0, limit)
         data = {name: _as_bytes(read.column(name)).to_pylist() for name in present}
         count = len(next(iter(data.values()))) if data else 0
-        decoded = {c: [_text(v) for v in data[c]] for c in present}
+        decoded = {c: [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in data[c]] for c in present}
         return list(zip(*[decoded.get(c, [None] * count) for c in columns]))
 
     def read(self, requests: Sequence[Request]) -> list[pa.Table]:
@@ -134,7 +135,3 @@ def _as_bytes(column: pa.ChunkedArray) -> pa.ChunkedArray:
         column = column.cast(column.type.value_type)
     is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     return column.cast(pa.large_binary()) if is_text else column
-
-
-def _text(value: object) -> object:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value

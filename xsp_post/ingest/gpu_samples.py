@@ -36,7 +36,7 @@ _MEGA = 1e6
 _SMALLEST_HZ = 1e5  # a clock below this is in MHz, whatever its name says
 LONGEST_STEPS = 3  # a gap of more steps than this between samples is none of the next sample's time
 _TIME = (WantedColumn("timestamp", "at", NULL), WantedColumn("rawTimestamp", "raw_at", NULL))
-_TYPE = WantedColumn("typeId", "type")
+_TYPE, _VALUE = WantedColumn("typeId", "type"), WantedColumn("value", "value", float("nan"))
 
 
 def gpu_samples(source: TableSource) -> pd.DataFrame:
@@ -56,12 +56,7 @@ def _of_rows(source: TableSource, table: str) -> _Found:
     """From one row per sample and metric."""
     columns = _metric_numbers(source)
     wanted = np.array(sorted({metric for _, metric in columns}), np.int64)
-    wants = (*_TIME, _TYPE, WantedColumn("metricId", "metric", -1), WantedColumn("value", "value", float("nan")))
-
-    def keep(rows: pa.RecordBatch) -> np.ndarray:
-        return np.isin(rows.column(rows.schema.get_field_index("metric")).to_numpy(zero_copy_only=False), wanted)
-
-    rows = source.read([Request(table, wants, keep=keep)])[0]
+    rows = _read(source, table, (WantedColumn("metricId", "metric", -1), *_TIME, _TYPE, _VALUE), wanted)
     kind, metric, value = numbers(rows, "type"), numbers(rows, "metric"), floats(rows.column("value"))
     keys = pd.DataFrame({"gpu": kind & _GPU_BITS, "at": _times(rows)})
     code = keys.groupby(["gpu", "at"], sort=True).ngroup().to_numpy()
@@ -73,20 +68,19 @@ def _of_rows(source: TableSource, table: str) -> _Found:
     return first["gpu"].to_numpy(), first["at"].to_numpy(), values
 
 
+def _read(source: TableSource, table: str, wants: tuple[WantedColumn, ...], wanted: np.ndarray) -> pa.Table:
+    """The rows whose first column is one of these numbers."""
+    return source.read([Request(table, wants, keep=lambda rows: np.isin(rows.column(0).to_numpy(False), wanted))])[0]
+
+
 def _metric_numbers(source: TableSource) -> dict[tuple[int, int], str]:
     """(typeId, number of the metric) → our column, of the metrics that are known."""
-    tables = source.tables()
-    named: list[tuple[int, int, str]] = [
-        (whole(kind), whole(number), str(text))
-        for kind, number, text in source.rows(
-            resolve(tables, "TARGET_INFO_GPU_METRICS"), ("typeId", "metricId", "metricName")
-        )
-    ]
+    named = source.rows("TARGET_INFO_GPU_METRICS", ("typeId", "metricId", "metricName"))
     if not named:  # newer exports list the fields of every kind of event
-        fields = source.rows(resolve(tables, "GENERIC_EVENT_TYPE_FIELDS"), ("typeId", "fieldIdx", "fieldNameId"))
-        texts = dict(source.rows(resolve(tables, "StringIds"), ("id", "value"))) if fields else {}
-        named = [(whole(kind), whole(number), str(texts.get(text, ""))) for kind, number, text in fields]
-    return {(kind, number): column for kind, number, text in named if (column := column_of(text))}
+        fields = source.rows("GENERIC_EVENT_TYPE_FIELDS", ("typeId", "fieldIdx", "fieldNameId"))
+        texts = dict(source.rows("StringIds", ("id", "value"))) if fields else {}
+        named = [(kind, number, texts.get(text, "")) for kind, number, text in fields]
+    return {(whole(kind), whole(number)): column for kind, number, text in named if (column := column_of(str(text)))}
 
 
 def column_of(name: str) -> str:
@@ -101,14 +95,8 @@ def _of_texts(source: TableSource, table: str) -> _Found:
     """From one JSON text per sample: ``{"SM Active": "12", …}``."""
     nothing: _Found = (np.zeros(0, np.int64), np.zeros(0, np.int64), {})
     types = np.array(_types_of_metrics(source), np.int64)
-    if not len(types):
-        return nothing
-
-    def keep(rows: pa.RecordBatch) -> np.ndarray:
-        return np.isin(rows.column(rows.schema.get_field_index("type")).to_numpy(zero_copy_only=False), types)
-
-    rows = source.read([Request(table, (*_TIME, _TYPE, WantedColumn("data", "data", b"")), keep=keep)])[0]
-    if not rows.num_rows:
+    rows = _read(source, table, (_TYPE, *_TIME, WantedColumn("data", "data", b"")), types) if len(types) else None
+    if rows is None or not rows.num_rows:
         return nothing
     lines = b"\n".join(text.replace(b"\n", b" ") for text in rows.column("data").to_pylist())
     try:
@@ -128,7 +116,7 @@ def _of_texts(source: TableSource, table: str) -> _Found:
 def _types_of_metrics(source: TableSource) -> list[int]:
     """The kinds of events that have a field named like a metric."""
     found = []
-    for kind, data in source.rows(resolve(source.tables(), "GENERIC_EVENT_TYPES"), ("typeId", "data")):
+    for kind, data in source.rows("GENERIC_EVENT_TYPES", ("typeId", "data")):
         try:
             fields = json.loads(data)["Fields"]
             names = [str(field["Name"]) for field in fields]

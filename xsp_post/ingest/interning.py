@@ -79,7 +79,9 @@ def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str
     except (TypeError, ValueError, OverflowError):
         is_flat = False
     if not is_flat:
-        plain = [value if _fits(value) else None for value in values]
+        # no integer beyond int64, whose conversion would overflow
+        plain = [one if isinstance(one, float | str) or (type(one) in (int, bool) and _INT64.min <= one <= _INT64.max)
+                 else None for one in values]  # fmt: skip
         numbers = pd.to_numeric(pd.Series(plain, dtype=object), errors="coerce").astype("float64")
         fits = numbers.between(float(_INT64.min), float(_INT64.max), inclusive="left")
         result = numbers.where(fits, default).to_numpy().astype(np.int64)
@@ -87,13 +89,6 @@ def int_column(values: Sequence[Any] | np.ndarray, default: int = -1, dtype: str
         return result
     limits = np.iinfo(dtype)
     return np.where((result < limits.min) | (result > limits.max), default, result).astype(dtype)
-
-
-def _fits(value: Any) -> bool:
-    """Whether a JSON value can be tried as a number: no integer beyond int64, whose conversion would overflow."""
-    if isinstance(value, int):
-        return _INT64.min <= value <= _INT64.max
-    return isinstance(value, (float, str))
 
 
 def three_sizes(text: Any) -> tuple[int, int, int]:

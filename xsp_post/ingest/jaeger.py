@@ -19,6 +19,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import clock_offset, interning, json_text, json_times
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name, three_sizes
+from xsp_post.ingest.kineto_columns import COPY_KINDS
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
@@ -29,7 +30,6 @@ _ACTIVITIES = {
 }  # fmt: skip
 _LAUNCH_NAMES = frozenset({"cuda_launch", "launch_kernel"})
 _DEVICE_LEVELS = frozenset({"SYSTEM_LIBRARY_TRACE", "HARDWARE_TRACE"})
-_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "DtoD": 8, "HtoH": 9, "PtoP": 10}
 _NO_CORRELATION = 0
 _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
@@ -241,7 +241,7 @@ class _Assembly:
             short_name_id=self.strings.add(
                 [short_kernel_name(one) if kind == ActivityKind.KERNEL else one for one, kind in zip(titles, kinds)]
             ),
-            copy_kind=[_COPY_KINDS.get(copy, 0) for copy in copies],
+            copy_kind=[COPY_KINDS.get(copy, 0) for copy in copies],
         )
         for column in ("device_id", "context_id", "stream_id", "bytes", "registers_per_thread"):
             frame[column] = int_column(_tag(rows, column), 0)

@@ -4,6 +4,7 @@ A float holds a time with three digits behind the point exactly up to a hundred 
 for the times of profilers that count from the start of a session. Times since 1970 are read as the text that they are.
 """
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,6 @@ from xsp_post.ingest.json_text import value_of
 _EXACT_US = 2.0**43  # below, half the distance between floats is less than half a nanosecond
 _NO_US = 2**61 // 1000  # differences of such times, in nanoseconds, stay inside int64
 _MOST_NS = _NO_US * 1000
-_SCALES = np.array([1000, 100, 10, 1])  # by digits behind the point
-_MOST_DIGITS = 19  # of numbers that fit int64
 _DECIMAL = r"^-?\d+(\.\d*)?$"
 
 
@@ -31,44 +30,18 @@ def of_floats(microseconds: np.ndarray) -> np.ndarray | None:
 
 
 def of_text(times: list[Raw]) -> tuple[np.ndarray, np.ndarray]:
-    """`nanoseconds` of times as they are in the file."""
-    plain = _plain_nanoseconds(times)
-    return nanoseconds([value_of(time) for time in times]) if plain is None else (plain, np.ones(len(plain), bool))
-
-
-def _plain_nanoseconds(times: list[Raw]) -> np.ndarray | None:
-    """Digits, also in quotes, with at most three behind the point, in int64; None where a time is anything else."""
+    """`nanoseconds` of times as they are in the file: quick for digits, also in quotes, with a few behind the point."""
     text = b"\n".join([*times, b""]).replace(b'"', b"")
-    digits = text.translate(None, b".\n")
-    if not digits.isdigit():
-        return None
-    found = _digits_of_lines(text, len(times))
-    if found is None:
-        return None
-    width, fraction = found
-    if np.min(width) < 1 or np.max(width) > _MOST_DIGITS or np.max(fraction) > 3:
-        return None
-    offsets = np.zeros(len(times) + 1, np.int32)
-    np.cumsum(width, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(digits)]
-    try:
-        values = pa.Array.from_buffers(pa.string(), len(times), buffers).cast(pa.int64()).to_numpy()
-    except pa.ArrowInvalid:  # beyond int64
-        return None
-    return None if (values > _MOST_NS // _SCALES[fraction]).any() else values * _SCALES[fraction]
-
-
-def _digits_of_lines(text: bytes, count: int) -> tuple[np.ndarray, np.ndarray] | None:
-    """Digits of each line, and behind its point; None where lines are more or fewer, or one has several points."""
-    data = np.frombuffer(text, np.uint8)
-    ends, points = np.flatnonzero(data == ord("\n")), np.flatnonzero(data == ord("."))
-    if len(ends) != count:
-        return None
-    number = np.searchsorted(ends, points)
-    fraction, width = np.zeros(count, np.int64), np.diff(ends, prepend=-1) - 1
-    fraction[number] = ends[number] - points - 1
-    width[number] -= 1
-    return (width, fraction) if np.diff(number).all() else None
+    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n"))
+    if len(ends) == len(times) and text.translate(None, b".\n").isdigit():
+        buffers = [None, pa.py_buffer(np.append(0, ends + 1).astype(np.int32)), pa.py_buffer(text)]
+        lines = pa.Array.from_buffers(pa.string(), len(times), buffers)
+        with suppress(pa.ArrowInvalid):  # another number of digits
+            exact = pc.utf8_rtrim_whitespace(lines).cast(pa.decimal128(19, 3))
+            low, high = np.frombuffer(exact.buffers()[1], np.int64).reshape(-1, 2)[: len(times)].T
+            if not high.any() and (low >= 0).all() and (low <= _MOST_NS).all():
+                return low.copy(), np.ones(len(low), bool)
+    return nanoseconds([value_of(time) for time in times])
 
 
 def nanoseconds(microseconds: list[Any]) -> tuple[np.ndarray, np.ndarray]:

@@ -24,7 +24,7 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of
-from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name
+from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name, three_sizes
 from xsp_post.ingest.json_text import value_of
 from xsp_post.ingest.kineto_categories import ACTIVITY_KINDS, ANNOTATION_PREFIXES, LAUNCH_CLASSES, SPAN_KINDS, canonical
 from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, Arguments, Event, TimesOf
@@ -34,8 +34,8 @@ from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
-_COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
-               "PtoP": 10}  # fmt: skip
+COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,
+              "PtoP": 10}  # fmt: skip
 _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
@@ -151,8 +151,9 @@ class Collector:
         if category == "python_function":
             is_module = _begins_with((MODULE_PREFIX,), *names)
             if not is_module.all():
-                self._add_frames(category, group.where(~is_module))
-                group = group.where(is_module)
+                others, group = group.where(~is_module), group.where(is_module)
+                of_event, frames = _names(others.events)
+                self._keep("frames", self._named(others, (of_event, [frame_text(name) for name in frames])))
                 names = _names(group.events)
         frame = self._named(group, names)
         frame["kind"] = np.full(len(group.events), int(SPAN_KINDS[category]))
@@ -188,7 +189,7 @@ class Collector:
 
     def _add_activities(self, category: str, group: _Group) -> None:
         args = self._arguments(group.events)
-        of_event, names = _names(group.events) if category != "gpu_memcpy" else _copy_names(group.events, args)
+        of_event, names = _names(group.events, args if category == "gpu_memcpy" else None)
         frame = self._named(group, (of_event, names))
         frame["kind"] = np.full(len(args), int(ACTIVITY_KINDS[category]))
         is_kernel = category == "kernel"
@@ -207,7 +208,7 @@ class Collector:
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of(_SEPARATOR.join(map(attrgetter(key), args)).split(_SEPARATOR))
-                sizes = np.array([_triple(value_of(text)) for text in codes], np.int64).reshape(-1, 3)[of_size]
+                sizes = np.array([three_sizes(text) for text in codes], np.int64).reshape(-1, 3)[of_size]
                 frame |= {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
         if category == "gpu_memcpy":
             kinds = np.array([_copy_kind(name) for name in names], np.int64)
@@ -269,10 +270,6 @@ class Collector:
         frame = group.columns | {"number": _numbers(group.events, "id")}
         self._keep("arrows", frame | {"is_start": np.array([event.ph == "s" for event in group.events], bool)})
 
-    def _add_frames(self, category: str, group: _Group) -> None:
-        of_event, names = _names(group.events)
-        self._keep("frames", self._named(group, (of_event, [frame_text(name) for name in names])))
-
     def _timed(self, events: list[Event], rows: np.ndarray, times_of: TimesOf) -> _Group | None:
         """Events with process, thread, start and end; `is_readable` marks those with usable times."""
         times = times_of(events)
@@ -305,13 +302,8 @@ def _text(value: Any) -> str:
     return "" if value is None else str(value)
 
 
-def _copy_names(events: list[Event], args: list[Any]) -> Names:
-    """Numbers and names of copies: ``Memcpy DtoH (Device -> Pinned)``, also where its parts are arguments."""
-    codes = Codes()
-    return codes.of([_copy_name(event.name, one) for event, one in zip(events, args)]), codes.texts()
-
-
 def _copy_name(name: Any, args: Any) -> Any:
+    """``Memcpy DtoH (Device -> Pinned)``, also where its parts are arguments."""
     if args.copy_kind is None:
         return name
     sides = [str(one or "unknown").replace("_", " ").capitalize() for one in (args.from_memory, args.to_memory)]
@@ -326,10 +318,10 @@ def _said(args: Any) -> dict[str, Any]:
 Names = tuple[np.ndarray, list[str]]
 
 
-def _names(events: list[Event]) -> Names:
-    """Number of each event's name, and the different names."""
-    codes = Codes()
-    return codes.of(list(map(_NAME, events))), codes.texts()
+def _names(events: list[Event], of_copies: list[Any] | None = None) -> Names:
+    """Number of each event's name, and the different names. ``of_copies``: the arguments, where events are copies."""
+    codes, names = Codes(), list(map(_NAME, events))
+    return codes.of(names if of_copies is None else list(map(_copy_name, names, of_copies))), codes.texts()
 
 
 def _begins_with(prefixes: tuple[str, ...], of_event: np.ndarray, names: list[str]) -> np.ndarray:
@@ -401,16 +393,10 @@ def _message(said: bytes) -> str:
     return collective_messages.message_text(dict(zip(collective_messages.KEYS, values)))
 
 
-def _triple(value: Any) -> tuple[int, int, int]:
-    if isinstance(value, list) and len(value) == 3 and all(type(item) is int and 0 <= item < 2**31 for item in value):
-        return (value[0], value[1], value[2])
-    return (0, 0, 0)
-
-
 def _copy_kind(name: str) -> int:
     """``Memcpy HtoD (Pageable -> Device)`` → 1."""
     words = name.split(" ", 2)
-    return _COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
+    return COPY_KINDS.get(words[1], 0) if len(words) > 1 else 0
 
 
 def _memory_sides(name: str) -> tuple[int, int]:

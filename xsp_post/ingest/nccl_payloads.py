@@ -4,8 +4,6 @@ A payload is JSON, or binary (exported with ``--include-blobs=true``): a header 
 fields stand where the schema's entries say.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -14,7 +12,7 @@ import pyarrow.compute as pc
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.payloads import json_of
-from xsp_post.ingest.tables import Request, TableSource, WantedColumn, whole
+from xsp_post.ingest.tables import Request, TableSource, WantedColumn, resolve, whole
 
 COLUMNS = ("message_bytes", "group_size", "group_name")
 _SIZE, _COMMUNICATOR = "Message size [bytes]", "NCCL communicator ID"
@@ -27,12 +25,12 @@ _OF_EACH_RANK = ("ncclAllGather", "ncclReduceScatter", "ncclAlltoAll", "ncclAllT
 _START, _END, _PAIRS = "ncclGroupStart", "ncclGroupEnd", ("ncclSend", "ncclRecv")
 
 
-def nccl_calls(source: TableSource, table: Callable[[str], str], spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
+def nccl_calls(source: TableSource, spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """bytes, ranks, rank (NaN unknown) and communicator (0 unknown) of the ranges with such a payload, by span id."""
-    fields = _fields(source, table)
+    fields, events = _fields(source), resolve(source.tables(), "NVTX_EVENTS")
     calls = _written_out(spans, strings)
-    if any(fields.values()) and "binaryData" in source.columns(table("NVTX_EVENTS")):
-        rows = _calls(source, table, fields)
+    if any(fields.values()) and "binaryData" in source.columns(events):
+        rows = _calls(source, events, fields)
         span = pd.Series(np.arange(len(spans)), spans["source_row_id"].to_numpy()).reindex(rows.index)
         calls = pd.concat([calls, rows[span.notna().to_numpy()].set_axis(span.dropna().astype(np.int64))])
     return calls[~calls.index.duplicated()].sort_index()
@@ -67,11 +65,11 @@ def nccl_attributes(calls: pd.DataFrame, spans: pd.DataFrame, strings: Strings) 
     return pd.concat([calls[list(COLUMNS)], _groups(spans, strings, calls)])
 
 
-def _fields(source: TableSource, table: Callable[[str], str]) -> dict[int, dict[str, tuple[int, int]]]:
+def _fields(source: TableSource) -> dict[int, dict[str, tuple[int, int]]]:
     """Of each schema: where each field stands, and how wide it is."""
     found: dict[int, dict[str, tuple[int, int]]] = {}
     wanted = ("schemaId", "type", "name", "offset")
-    for schema, kind, name, offset in source.rows(table("NVTX_PAYLOAD_SCHEMA_ENTRIES"), wanted):
+    for schema, kind, name, offset in source.rows("NVTX_PAYLOAD_SCHEMA_ENTRIES", wanted):
         if whole(kind) in _WIDTHS and name in _FIELDS.values():
             found.setdefault(whole(schema), {})[str(name)] = (whole(offset, 0), _WIDTHS[whole(kind)])
     return found
@@ -100,12 +98,10 @@ def _written_out(spans: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     return found
 
 
-def _calls(
-    source: TableSource, table: Callable[[str], str], fields: dict[int, dict[str, tuple[int, int]]]
-) -> pd.DataFrame:
+def _calls(source: TableSource, table: str, fields: dict[int, dict[str, tuple[int, int]]]) -> pd.DataFrame:
     """As `nccl_calls`, of each row with a binary payload, by row id."""
     wants = (WantedColumn("ROWID", "source_row_id"), WantedColumn("binaryData", "payload", b""))
-    (rows,) = source.read([Request(table("NVTX_EVENTS"), wants, keep=_has_payload)])
+    (rows,) = source.read([Request(table, wants, keep=_has_payload)])
     payload = rows.column("payload").combine_chunks().cast(pa.binary())
     length = pc.binary_length(payload).to_numpy(zero_copy_only=False).astype(np.int64)
     found = {name: column.to_numpy().copy() for name, column in _frame(len(length), np.arange(len(length))).items()}

@@ -102,7 +102,7 @@ class _Reader:
     # -- small tables ---------------------------------------------------------------------------
 
     def _pairs(self, table: str) -> list[tuple[str, str]]:
-        rows = self.source.rows(self._table(table), ("name", "value"))
+        rows = self.source.rows(table, ("name", "value"))
         return [(str(name), "" if value is None else str(value)) for name, value in rows]
 
     def _metadata(self) -> tuple[dict[str, str], dict[str, str]]:
@@ -129,12 +129,8 @@ class _Reader:
         major = version.split(".")[0]
         if major.isdecimal() and int(major[:9]) > 3:  # Python converts no number of thousands of digits
             self.findings.append(finding("unknown-schema", example=version))
-        start = self.source.rows(self._table("TARGET_INFO_SESSION_START_TIME"), ("utcEpochNs",))
-        driver = [
-            str(v)
-            for n, v in self.source.rows(self._table("TARGET_INFO_SYSTEM_ENV"), ("name", "value"))
-            if n == "NvDriverVersion"
-        ]
+        start = self.source.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",))
+        driver = [text for name, text in self._pairs("TARGET_INFO_SYSTEM_ENV") if name == "NvDriverVersion"]
         return Provenance(
             source_name=self.source.path.name,
             collector="nsys",
@@ -147,11 +143,6 @@ class _Reader:
             options=self.options,
         )
 
-    def _diagnostics(self, activities: pd.DataFrame) -> None:
-        rows = self.source.rows(self._table("DIAGNOSTIC_EVENT"), ("severity", "text"))
-        has_kernels = bool((activities["kind"].to_numpy() == int(ActivityKind.KERNEL)).any())
-        self.findings += diagnostic_findings(rows, has_kernels=has_kernels)
-
     # -- shaping --------------------------------------------------------------------------------
 
     def trace(self) -> Trace:
@@ -163,7 +154,9 @@ class _Reader:
         self._number_processes_and_threads(tables)
         provenance = self._provenance()
         activities = compact(nsys_activities.activities(tables, self.strings, self.numbering))
-        self._diagnostics(activities)
+        has_kernels = bool((activities["kind"].to_numpy() == int(ActivityKind.KERNEL)).any())
+        rows = self.source.rows("DIAGNOSTIC_EVENT", ("severity", "text"))
+        self.findings += diagnostic_findings(rows, has_kernels=has_kernels)
         launches = compact(self._launches(tables.pop("api")))
         ranges = RangeReader(self.strings, self.numbering)
         spans, domains = ranges.spans(tables.pop("nvtx"), tables["cudnn"], tables["cublas"])
@@ -174,10 +167,10 @@ class _Reader:
         self._module_loading(tables["overhead"], launches)
         waits = self._waits(tables, launches)
         graph_nodes = self._graph_nodes(tables["graph_node"])
-        calls = nccl_calls(self.source, self._table, spans, self.strings.texts)
+        calls = nccl_calls(self.source, spans, self.strings.texts)
         self.processes["rank"] = stated_ranks(calls, spans, len(self.processes))
-        devices = device_frame(self.source, self._table, self.processes)
-        self.findings += assumed_identity(self.source, self._table, self.processes, activities)
+        devices = device_frame(self.source, self.processes)
+        self.findings += assumed_identity(self.source, self.processes, activities)
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
@@ -222,13 +215,12 @@ class _Reader:
         self._require_process_column(tables)
         names = {
             whole(gpid): PurePosixPath(str(name).replace("\\", "/")).name
-            for gpid, name in self.source.rows(self._table("PROCESSES"), ("globalPid", "name"))
+            for gpid, name in self.source.rows("PROCESSES", ("globalPid", "name"))
             if name
         }
         self.processes = self.numbering.process_frame(names)
         thread_names = {
-            whole(gtid): whole(name, NULL)
-            for name, gtid in self.source.rows(self._table("ThreadNames"), ("nameId", "globalTid"))
+            whole(gtid): whole(name, NULL) for name, gtid in self.source.rows("ThreadNames", ("nameId", "globalTid"))
         }
         of_threads = [thread_names.get(int(g), NULL) for g in self.numbering.gtids]
         self.threads = self.numbering.thread_frame(self._labels(np.array(of_threads, np.int64)))

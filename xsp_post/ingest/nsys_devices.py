@@ -1,7 +1,7 @@
 """Captures in: the GPUs of an Nsight Systems export and which process calls them by which number."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,18 +11,18 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest.tables import TableSource, real, whole
 
 
-def device_frame(source: TableSource, table: Callable[[str], str], processes: pd.DataFrame) -> pd.DataFrame:
+def device_frame(source: TableSource, processes: pd.DataFrame) -> pd.DataFrame:
     """Each CUDA device of each process with the hardware facts of its GPU."""
     gpu_columns = ("id", "cuDevice", "name", "smCount", "clockRate", "memoryBandwidth", "totalMemory", "l2CacheSize",
                    "computeMajor", "computeMinor", "deviceId", "uuid", "busLocation")  # fmt: skip
     gpus: dict[int, dict[str, Any]] = {}
-    for row in source.rows(table("TARGET_INFO_GPU"), gpu_columns):
+    for row in source.rows("TARGET_INFO_GPU", gpu_columns):
         facts = dict(zip(gpu_columns, row))
         gpus[whole(facts["id"], whole(facts["deviceId"], 0))] = facts
     if not gpus:
         old = ("deviceId", "name", "globalMemoryBandwidth", "numMultiprocessors", "coreClockRate",
                "computeCapabilityMajor", "computeCapabilityMinor")  # fmt: skip
-        for number, name, bandwidth, sms, clock, major, minor in source.rows(table("TARGET_INFO_CUDA_GPU"), old):
+        for number, name, bandwidth, sms, clock, major, minor in source.rows("TARGET_INFO_CUDA_GPU", old):
             gpus[whole(number, 0)] = {
                 "name": name, "memoryBandwidth": bandwidth, "smCount": sms, "clockRate": clock,
                 "computeMajor": major, "computeMinor": minor,
@@ -31,7 +31,7 @@ def device_frame(source: TableSource, table: Callable[[str], str], processes: pd
     by_uuid = {str(facts["uuid"]).lower(): gpu for gpu, facts in gpus.items() if facts.get("uuid")}
     of_process: dict[tuple[int, int], int] = {}
     named = ("gpuId", "cudaId", "pid", "uuid")
-    for gpu, cuda, pid, uuid in source.rows(table("TARGET_INFO_CUDA_DEVICE"), named):
+    for gpu, cuda, pid, uuid in source.rows("TARGET_INFO_CUDA_DEVICE", named):
         found = by_uuid.get(str(uuid).lower(), whole(gpu))
         if found >= 0 and whole(cuda) >= 0 and whole(pid) >= 0:
             of_process[whole(pid), whole(cuda)] = same.get(found, found)
@@ -70,16 +70,14 @@ def _physical(gpus: dict[int, dict[str, Any]]) -> dict[int, int]:
     return result
 
 
-def assumed_identity(
-    source: TableSource, table: Callable[[str], str], processes: pd.DataFrame, activities: pd.DataFrame
-) -> list[Finding]:
+def assumed_identity(source: TableSource, processes: pd.DataFrame, activities: pd.DataFrame) -> list[Finding]:
     """A finding where several processes used a device of one number and the capture does not say which GPU each of
     them means by it: they are taken as one GPU."""
     process = activities["process_index"].to_numpy()
     if not len(process) or (process == process[0]).all():
         return []
     used = activities[["process_index", "device_id"]].drop_duplicates()
-    known = {whole(pid) for (pid,) in source.rows(table("TARGET_INFO_CUDA_DEVICE"), ("pid",))}
+    known = {whole(pid) for (pid,) in source.rows("TARGET_INFO_CUDA_DEVICE", ("pid",))}
     pid = processes["process_id"].to_numpy()[used["process_index"].to_numpy()]
     unknown = used[~np.isin(pid, list(known))]
     shared = unknown["device_id"][unknown["device_id"].duplicated(keep=False)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import ToolError
-from xsp_post.base.output import atomic_output, temporary_folder
+from xsp_post.base.output import atomic_output, read_note, temporary_folder, write_text
 from xsp_post.base.text_safety import shell_command
 from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
@@ -41,9 +41,10 @@ def _exported(report: Path, changed_ns: int) -> Path:
             code="nsys-missing",
             hint=f"where nsys is, run: {shell_command(command)}",
         )
-    stamp = _stamp(report, str(tool.path), tool.version)
+    size = report.stat().st_size
+    stamp = {"size": size, "mtime_ns": changed_ns, "nsys": str(tool.path), "version": tool.version}
     note = cache.with_name(cache.name + ".json")
-    if cache.is_file() and _read(note) == stamp:
+    if cache.is_file() and read_note(note) == stamp:
         return cache
     if not os.access(report.parent, os.W_OK):
         target = temporary_folder() / f"{report.stem}.sqlite"
@@ -51,21 +52,8 @@ def _exported(report: Path, changed_ns: int) -> Path:
         return target
     with atomic_output(cache, force=True) as part:
         _export(str(tool.path), report, part)
-    with atomic_output(note, force=True) as part:
-        part.write_text(json.dumps(stamp), encoding="utf-8")
+    write_text(note, json.dumps(stamp), force=True)
     return cache
-
-
-def _stamp(report: Path, nsys: str, version: str) -> dict[str, object]:
-    status = report.stat()
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns, "nsys": nsys, "version": version}
-
-
-def _read(note: Path) -> object:
-    try:
-        return json.loads(note.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
 
 
 def _export(nsys: str, report: Path, target: Path) -> None:

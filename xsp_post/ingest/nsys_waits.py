@@ -27,11 +27,6 @@ _KINDS = (
 )
 
 
-def sync_kind(name: str) -> SyncKind:
-    """What a call of this name waits for; OTHER for calls that synchronise beside their work (``cudaFree``)."""
-    return next((kind for part, kind in _KINDS if part in name), SyncKind.OTHER)
-
-
 def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFrame, texts: Strings) -> pd.DataFrame:
     """The frame ``Trace.synchronizations``; ``process`` is the process index of every row."""
     if not table.num_rows:
@@ -74,9 +69,10 @@ def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFra
 
 
 def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
-    """The kind of each call by its name's string id."""
+    """What each call waits for, by its name's string id; OTHER where it synchronises beside its work (``cudaFree``)."""
     codes, used = pd.factorize(name_id)
-    kinds = [int(sync_kind(texts[name])) if name >= 0 else int(SyncKind.OTHER) for name in used.tolist()]
+    names = [texts[name] if name >= 0 else "" for name in used.tolist()]
+    kinds = [next((int(kind) for part, kind in _KINDS if part in name), int(SyncKind.OTHER)) for name in names]
     return np.array([*kinds, 0], np.int8)[codes]
 
 

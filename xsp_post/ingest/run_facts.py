@@ -7,7 +7,6 @@ says each layer's shape, flops, least bytes and allocated bytes (`Trace.attribut
 
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +23,6 @@ from xsp_post.names import range_text
 
 _NO_PATH = "/"  # of a range that is neither a layer's nor a model's; no module path holds it
 _NUMBERS = ("flop_count", "least_bytes", "allocated_bytes")
-
-
-def apply(trace: Trace, source: Path) -> Trace:
-    """The trace with what the capture beside ``source`` says of it; unchanged where there is none."""
-    made = capture.capture_of(source)
-    return trace if made is None else with_capture(trace, made)
 
 
 def with_capture(trace: Trace, made: Capture) -> Trace:
@@ -162,15 +155,11 @@ def one_per_program(reports: Sequence[CounterReport]) -> list[CounterReport]:
     for report in reports:
         names = set(report.metrics["metric_name"].cat.categories) - {DURATION}
         for first, seen in programs:
-            if _is_of_same_kernels(first, report) and names - seen:
+            is_alike = report.actions[list(_SAME_KERNELS)].equals(first.actions[list(_SAME_KERNELS)])
+            if is_alike and report.batch_size == first.batch_size and names - seen:
                 seen |= names
                 break
         else:
             chosen.append(report)
             programs.append((report, names))
     return chosen
-
-
-def _is_of_same_kernels(one: CounterReport, other: CounterReport) -> bool:
-    columns = list(_SAME_KERNELS)
-    return one.batch_size == other.batch_size and one.actions[columns].equals(other.actions[columns])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +13,7 @@ from xsp_post.ingest import files
 from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, STORE, titles
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.model import capture
-from xsp_post.names.file_names import stated_rank
+from xsp_post.names.file_names import by_numbers, stated_rank
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport
@@ -84,16 +83,16 @@ def captures_in(paths: tuple[Path, ...], ranks: set[int]) -> list[Path]:
         if not os.path.isdir(path) or BY_KEY[NSYS_FOLDER].matches(path) or capture.is_run_directory(path):
             found += expand([path])
             continue
-        inside = [one for one in sorted(path.iterdir(), key=_by_numbers) if one.is_file() and _is_capture(one)]
+        inside = [
+            one
+            for one in sorted(path.iterdir(), key=lambda one: (by_numbers(one.name), one.name))
+            if one.is_file() and _is_capture(one)
+        ]
         if not inside:
             raise CaptureError(f"{path}: no capture lies in this folder", code="capture-is-directory")
         found += inside
     mine = [path for path in found if not ranks or stated_rank(path.name) in ranks | {-1}]
     return mine or found
-
-
-def _by_numbers(path: Path) -> list[tuple[bool, int, str]]:
-    return [(part.isdigit(), int(part[:18]) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", path.name)]
 
 
 def _is_capture(path: Path) -> bool:
@@ -138,16 +137,14 @@ def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
     """
     from xsp_post.ingest import run_facts
 
-    loaded = _load(path, reading)
+    loaded, made = _load(path, reading), capture.capture_of(path)
     if loaded.trace is not None:
-        loaded.trace = run_facts.apply(loaded.trace, path)
+        loaded.trace = loaded.trace if made is None else run_facts.with_capture(loaded.trace, made)
         _with_stated_rank(loaded.trace, path.name)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
-    if loaded.counters is not None and (made := capture.capture_of(path)) is not None:
-        from xsp_post.ingest.run_facts import failed_sets
-
+    if loaded.counters is not None and made is not None:
         loaded.counters.batch_size = made.batch_size
-        loaded.counters.findings += failed_sets(made)
+        loaded.counters.findings += run_facts.failed_sets(made)
     return loaded
 
 

@@ -25,7 +25,7 @@ from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import files, sqlite_pages
 from xsp_post.ingest.sqlite_pages import asked
 from xsp_post.ingest.sqlite_pages.asked import quoted
-from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, unexpected_type
+from xsp_post.ingest.tables import Request, WantedColumn, cast_column, empty_table, resolve, unexpected_type
 
 _BATCH_ROWS = "65536"
 _WAL_MODE = 2  # of the read and write version in the header
@@ -153,6 +153,7 @@ class SqliteTables:
 
     def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
         """Small tables as Python rows: the wanted columns, NULL where a column is not there."""
+        table = resolve(self.tables(), table)
         have = self.columns(table)
         if not have:
             return []

@@ -83,7 +83,7 @@ class TableSource(Protocol):
         """Names of all tables."""
 
     def rows(self, table: str, columns: Sequence[str], limit: int = 100_000) -> list[tuple[Any, ...]]:
-        """Small tables as Python rows: the wanted columns, None where a column is not there."""
+        """Small tables (`resolve`) as Python rows: the wanted columns, None where a column is not there."""
 
     def read(self, requests: Sequence[Request]) -> list[pa.Table]:
         """One Arrow table a request (rows in file order); an absent table gives zero rows.

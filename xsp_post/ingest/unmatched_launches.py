@@ -14,7 +14,7 @@ from xsp_post.base.messages import INFO
 from xsp_post.model.trace import ActivityKind
 
 _LAUNCH = re.compile(r"Launch(?:Cooperative)?Kernel|ModuleLaunch|ExtLaunch")
-_BEGIN, _END = "StreamBeginCapture", "StreamEndCapture"
+_BEGIN, _END = re.compile("StreamBeginCapture"), re.compile("StreamEndCapture")
 _FEW_RATIO = 0.05  # below it the edges of the recording explain them
 _MOST_RATIO = 0.9
 _MANY_RATIO = 0.2  # of the launches from the first one whose kernel was recorded to the middle one
@@ -67,12 +67,8 @@ def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray
 def _inside_capture(launches: pd.DataFrame, names: np.ndarray, texts: Strings, rows: np.ndarray) -> np.ndarray:
     """Whether each launch lies between the begin and the end of a stream capture of its thread."""
     inside = np.zeros(len(rows), bool)
-    if not len(rows):
-        return inside
-    begins = np.flatnonzero(_named(names, texts, re.compile(_BEGIN)))
-    if not len(begins):
-        return inside
-    ends = np.flatnonzero(_named(names, texts, re.compile(_END)))
+    begins = np.flatnonzero(_named(names, texts, _BEGIN)) if len(rows) else rows
+    ends = np.flatnonzero(_named(names, texts, _END)) if len(begins) else begins
     thread, start = launches["thread_index"].to_numpy(), launches["start_ns"].to_numpy()
     for one in distinct(thread[begins]).tolist():
         opened = np.sort(start[begins[thread[begins] == one]])

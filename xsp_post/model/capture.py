@@ -161,15 +161,11 @@ class Capture:
 
 
 def step_name(level: str, batch_size: int, repeat: int, metric_set: str = "") -> str:
-    """``M/L, batch 8, repeat 1``; counters are read once: ``M/L/G+counters (flops), batch 8``."""
+    """``M/L, batch 8, repeat 1``, of a process that several levels share ``M + M/L, …``; counters are read once:
+    ``M/L/G+counters (flops), batch 8``."""
     if metric_set:
         return f"{level} ({metric_set}), batch {batch_size}"
     return f"{level}, batch {batch_size}, repeat {repeat + 1}"
-
-
-def process_name(levels: Sequence[str], batch_size: int, repeat: int, metric_set: str = "") -> str:
-    """`step_name` of a process that several levels share: ``M + M/L, batch 8, repeat 1``."""
-    return step_name(" + ".join(levels), batch_size, repeat, metric_set)
 
 
 def folder_name(index: int, level: str, batch_size: int, repeat: int, metric_set: str = "") -> str:

@@ -9,3 +9,9 @@ def stated_rank(name: str) -> int:
     """The rank in a file's name, −1 none."""
     found = RANK.search(name)
     return int(found[1]) if found else -1
+
+
+def by_numbers(name: str) -> list[tuple[int, str]]:
+    """To sort names by: numbers in them by their size."""
+    parts = re.split(r"(\d+)", name)
+    return [(int(part[:18]), "") if part.isdecimal() else (-1, part.lower()) for part in parts]

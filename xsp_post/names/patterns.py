@@ -51,16 +51,12 @@ def groups(array: pa.Array, pattern: str) -> dict[str, pa.Array]:
     return {name: pc.fill_null(pc.struct_field(extracted, [i]), "") for i, name in enumerate(names)}
 
 
-def any_of(patterns: Sequence[str]) -> str:
-    """A pattern that is found where one of these is."""
-    return "|".join(f"(?:{_NAMED_GROUP.sub('(?:', pattern)})" for pattern in patterns)
-
-
 def possible(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool = False) -> np.ndarray:
     """The rows that match one of the patterns, without a search all rows."""
     if len(array) < _FEW:
         return np.arange(len(array))
-    return np.flatnonzero(matches(array, any_of(patterns), ignore_case=ignore_case))
+    any_of = "|".join(f"(?:{_NAMED_GROUP.sub('(?:', pattern)})" for pattern in patterns)
+    return np.flatnonzero(matches(array, any_of, ignore_case=ignore_case))
 
 
 def first_match(array: pa.Array, patterns: Sequence[str], *, ignore_case: bool = False) -> np.ndarray:

@@ -23,18 +23,13 @@ INTERPRETER = "interpreter.json"
 _HERE = Path(__file__).parent
 
 
-def default_folder() -> Path:
-    """Where recipes are put without ``-o``: the user's cache."""
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "xsp-post" / "recipes"
-
-
 def install(folder: Path | None = None) -> Path:
     """Put the recipes and the path of this interpreter into a folder and return it; what is current is left alone.
 
     Raises `OutputError`.
     """
-    target = folder or default_folder()
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    target = folder or cache / "xsp-post" / "recipes"
     known = {"python": sys.executable, "path": _import_path(), "start": children.START}
     for name in RECIPES:
         place = target / name

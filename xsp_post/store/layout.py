@@ -29,6 +29,10 @@ _STRETCH_ROWS = 1024
 _FEW_ROWS = 3000  # of fewer rows kinds may be many
 
 
+def _with_ending(ending: str) -> property:
+    return property(lambda layout: f"{layout.stem}{ending}")
+
+
 @dataclass(frozen=True)
 class Layout:
     """One large table: what its parts are called, its key, columns that always repeat, columns that are stored as their
@@ -40,25 +44,8 @@ class Layout:
     differences: tuple[tuple[str, str], ...] = ()
     computed: tuple[str, ...] = ()
 
-    @property
-    def rows(self) -> str:
-        return f"{self.stem}_rows"
-
-    @property
-    def kinds(self) -> str:
-        return f"{self.stem}_kinds"
-
-    @property
-    def kind_id(self) -> str:
-        return f"{self.stem}_kind_id"
-
-    @property
-    def bases(self) -> str:
-        return f"{self.stem}_bases"
-
-    @property
-    def base_id(self) -> str:
-        return f"{self.stem}_base_id"
+    rows, kinds, bases = map(_with_ending, ("_rows", "_kinds", "_bases"))
+    kind_id, base_id = map(_with_ending, ("_kind_id", "_base_id"))
 
 
 _LENGTH = ("end_ns", "start_ns")

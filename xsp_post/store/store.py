@@ -523,6 +523,4 @@ class Store(Results):
         )
 
 
-def open_store(path: Path) -> Store:
-    """Open a store. Raises `CaptureError` when the file is none or of another schema version."""
-    return Store(path)
+open_store = Store  # raises `CaptureError` when the file is none or of another schema version

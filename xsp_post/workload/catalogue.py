@@ -1,9 +1,9 @@
 """Names of the built-in workloads and the error messages of this package, without importing torch."""
 
-import difflib
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import did_you_mean
 
 BUILT_IN = ("resnet50", "mobilenet_v1", "vgg16", "gpt")
 COLLECTIONS = ("torchvision", "timm", "transformers")
@@ -21,6 +21,5 @@ def check_name(name: str) -> None:
         return
     if (separator and rest and collection in COLLECTIONS) or name in BUILT_IN:
         return
-    close = difflib.get_close_matches(name.lower(), BUILT_IN, n=3, cutoff=0.5)
-    offer = f"Did you mean {' or '.join(close)}? " if close else ""
-    raise UsageError(f"There is no model {name!r}. {offer}Built in are {', '.join(BUILT_IN)}.", code="model-unknown")
+    said = f"There is no model {name!r}.", did_you_mean(name.lower(), BUILT_IN, cutoff=0.5)
+    raise UsageError(" ".join(filter(None, (*said, f"Built in are {', '.join(BUILT_IN)}."))), code="model-unknown")

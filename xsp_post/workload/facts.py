@@ -156,8 +156,8 @@ class Counting(TorchFunctionMode):
         self._work: dict[tuple[str, int], tuple[int, int]] = {}
         self._calls: Counter[str] = Counter()
         self.hooks: list[tuple[nn.Module, Callable[..., None], Callable[..., None]]] = [
-            (model, lambda module, inputs: self._run(True), lambda module, inputs, output: self._run(False)),
-            *((module, self._enter_layer, self._leave_layer) for _, module in layers),
+            (model, partial(self._run, True), partial(self._run, False)),
+            *((module, partial(self._deeper, 1), partial(self._deeper, -1)) for _, module in layers),
             *((module, partial(self._enter, path), self._leave) for path, module in select_containers(model, layers)),
         ]
 
@@ -168,14 +168,11 @@ class Counting(TorchFunctionMode):
             for (path, call), (flop, moved) in self._work.items()
         ]
 
-    def _run(self, is_running: bool) -> None:
+    def _run(self, is_running: bool, *_: Any) -> None:
         self._is_running = is_running
 
-    def _enter_layer(self, module: nn.Module, inputs: Any) -> None:
-        self._layer_depth += 1
-
-    def _leave_layer(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        self._layer_depth -= 1
+    def _deeper(self, by: int, *_: Any) -> None:
+        self._layer_depth += by
 
     def _enter(self, path: str, module: nn.Module, inputs: Any) -> None:
         layer_path, _ = range_text.layer_names(path, type(module).__name__)

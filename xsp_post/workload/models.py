@@ -6,7 +6,6 @@ called with those of ``batch_size``, ``device`` and ``dtype`` that it names as p
 ``(module, inputs)`` or ``(module, inputs, {phase: callable})``; inputs are a tensor, a tuple or a dict.
 """
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.text_safety import did_you_mean
 from xsp_post.model.capture import Workload, display_name
 from xsp_post.names import range_text
 from xsp_post.workload import gpt, vision
@@ -84,7 +84,11 @@ def build(workload: Workload, batch_size: int) -> Built:
         else:
             model, shape, integer_limit = _VISION[workload.model](), (3, 224, 224), 0
         model = model.to(device=device, dtype=dtype)
-        inputs = _inputs(workload.input_shape or shape, integer_limit, batch_size, dtype, device)
+        shape = workload.input_shape or shape
+        if integer_limit:
+            inputs = torch.randint(integer_limit, (batch_size, *shape)).to(device)
+        else:
+            inputs = vision.image_batch(batch_size, shape, dtype, device)
     return _assemble(workload, model, inputs, phases)
 
 
@@ -158,8 +162,8 @@ def _from_factory(
     module = _import_file(file)
     factory = getattr(module, name, None)
     if not callable(factory):
-        offer = _offer(name, [n for n in vars(module) if callable(vars(module)[n])])
-        raise UsageError(f"{file.name} has no function {name!r}.{offer}", code="model-unknown")
+        offer = did_you_mean(name, [n for n in vars(module) if callable(vars(module)[n])])
+        raise UsageError(f"{file.name} has no function {name!r}. {offer}".rstrip(), code="model-unknown")
     offered = {"batch_size": batch_size, "device": device, "dtype": dtype}
     parameters = inspect.signature(factory).parameters
     result = factory(**{key: value for key, value in offered.items() if key in parameters})
@@ -208,21 +212,8 @@ def _from_collection(collection: str, name: str) -> tuple[nn.Module, tuple[int, 
 
 def _check_offer(collection: str, name: str, names: Sequence[str]) -> None:
     if name not in names:
-        said, count = f"{collection} has no model {name!r}.{_offer(name, names)}", f"{len(names)} models"
-        raise UsageError(said, code="model-unknown", hint=f"{collection} lists {count}.")
-
-
-def _offer(name: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, names, n=3)
-    return f" Did you mean {' or '.join(close)}?" if close else ""
-
-
-def _inputs(
-    shape: tuple[int, ...], integer_limit: int, batch_size: int, dtype: torch.dtype, device: torch.device
-) -> Tensor:
-    if integer_limit:
-        return torch.randint(integer_limit, (batch_size, *shape)).to(device)
-    return vision.image_batch(batch_size, shape, dtype, device)
+        said = f"{collection} has no model {name!r}. {did_you_mean(name, names)}".rstrip()
+        raise UsageError(said, code="model-unknown", hint=f"{collection} lists {len(names)} models.")
 
 
 def _dtype(name: str) -> torch.dtype:

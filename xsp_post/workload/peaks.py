@@ -5,13 +5,13 @@ Matrix product: square, 2·n³ flops, per number format. Best of many: a ceiling
 """
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from xsp_post.workload.facts import environment
+from xsp_post.workload.recorder import synchronizer
 
 _COPY_BYTES = {"cuda": 1 << 30, "cpu": 1 << 28}
 _MATRIX_SIZE = {"cuda": 8192, "cpu": 1024}
@@ -58,23 +58,17 @@ def _copy_bandwidth(device: str) -> float:
 def _matrix_product(device: str, dtype: torch.dtype, is_tf32: bool) -> float:
     size = _MATRIX_SIZE[device]
     one = torch.rand(size, size, device=device).to(dtype)
-    with _tf32(is_tf32):
-        return 2 * size**3 / _best_s(lambda: torch.mm(one, one), device)
-
-
-@contextmanager
-def _tf32(is_allowed: bool) -> Iterator[None]:
-    before = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = is_allowed
+    settings = torch.backends.cuda.matmul
+    before, settings.allow_tf32 = settings.allow_tf32, is_tf32
     try:
-        yield
+        return 2 * size**3 / _best_s(lambda: torch.mm(one, one), device)
     finally:
-        torch.backends.cuda.matmul.allow_tf32 = before
+        settings.allow_tf32 = before
 
 
 def _best_s(work: Callable[[], Any], device: str) -> float:
     """Shortest of at least five runs and half a second, each synchronised; one run warms up."""
-    synchronize: Callable[[], Any] = torch.cuda.synchronize if device == "cuda" else (lambda: None)
+    synchronize = synchronizer(device)
     work()
     synchronize()
     best, runs, began = float("inf"), 0, time.perf_counter()

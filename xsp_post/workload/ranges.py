@@ -114,7 +114,9 @@ class ListeningSink:
 
     def __init__(self) -> None:
         self.was_called = False
-        self.was_heard = _is_tool_attached()
+        # whether a tool that reads NVTX seems to be attached to this process
+        has_tool = any(os.environ.get(name) for name in _INJECTIONS)
+        self.was_heard = has_tool or "ToolsInjection" in os.environ.get("LD_PRELOAD", "")
         self.is_installed = True
         self._nvtx: NvtxSink | None = None
         try:
@@ -171,11 +173,6 @@ class ListeningSink:
 
 # What nsys and ncu set in the programs that they start, so that NVTX and CUDA find them.
 _INJECTIONS = ("NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH", "NSYS_PROFILING_SESSION_ID")
-
-
-def _is_tool_attached() -> bool:
-    """Whether a tool that reads NVTX seems to be attached to this process."""
-    return any(os.environ.get(name) for name in _INJECTIONS) or "ToolsInjection" in os.environ.get("LD_PRELOAD", "")
 
 
 class ClockSink:
@@ -359,14 +356,6 @@ def output_shape(output: Any) -> tuple[int, ...] | None:
     return tuple(output.shape) if isinstance(output, Tensor) else None
 
 
-def batch_size_of(inputs: Any) -> int:
-    """First size of the first tensor among a model's inputs, −1 where there is none."""
-    for value in inputs:
-        if isinstance(value, Tensor) and value.dim():
-            return int(value.shape[0])
-    return -1
-
-
 def is_compiled(model: nn.Module) -> bool:
     return any(hasattr(one, "_orig_mod") or getattr(one, "_compiled_call_impl", None) for one in model.modules())
 
@@ -401,8 +390,8 @@ def ranges(
             return
         layers.begin_iteration()
         text = range_text.format_model(phase, iteration)
-        batch_size = batch_size_of([*args, *kwargs.values()])
-        sink.push(sink.prepare(text, range_text.MODEL, batch_size))
+        inputs = (one for one in (*args, *kwargs.values()) if isinstance(one, Tensor) and one.dim())
+        sink.push(sink.prepare(text, range_text.MODEL, next((int(one.shape[0]) for one in inputs), -1)))
         iteration += 1
 
     def end(module: nn.Module, args: Any, output: Any) -> None:

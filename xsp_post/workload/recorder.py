@@ -14,7 +14,7 @@ import pickle
 import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,8 +85,12 @@ class Recorder:
 
     def write(self) -> None:
         """The file that ``ingest`` reads; torch.profiler's blocks become one trace."""
-        if isinstance(self._sink, ClockSink):
-            _write_spans(self.recording.output / "spans.json", self._sink)
+        if isinstance(sink := self._sink, ClockSink):  # readings on ``time.perf_counter_ns``, each text once
+            values = {
+                "format": "xsp-spans", "version": SPANS_VERSION, "clock": "perf_counter_ns", "texts": sink.texts,
+                "text_indexes": sink.text_indexes, "start_ns": sink.start_ns, "end_ns": sink.end_ns,
+            }  # fmt: skip
+            (self.recording.output / "spans.json").write_text(json.dumps(values), encoding="utf-8")
         elif self._traces:
             write_trace(self._traces, self.recording.output / "trace.json.gz")
 
@@ -136,8 +140,7 @@ class Recorder:
                 torch.cuda.synchronize()
                 torch.cuda.profiler.stop()
         else:
-            with nullcontext():
-                yield
+            yield
 
 
 def profile(device: str) -> torch.profiler.profile:
@@ -149,12 +152,8 @@ def profile(device: str) -> torch.profiler.profile:
 
 
 def synchronizer(device: str) -> Callable[[], None]:
-    """What waits for the device."""
-    return torch.cuda.synchronize if device == "cuda" else _nothing
-
-
-def _nothing() -> None:
-    """The CPU is always synchronised."""
+    """What waits for the device; the CPU is always synchronised."""
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
 def _sink(profiler: str) -> Sink:
@@ -212,12 +211,3 @@ def _joined(parts: list[Path]) -> dict[str, Any]:
                 event["ts"] += shift_us
         whole["traceEvents"] += trace["traceEvents"]
     return whole
-
-
-def _write_spans(path: Path, sink: ClockSink) -> None:
-    """``spans.json``: texts once; per range the text's index, start and end on ``time.perf_counter_ns``."""
-    values = {
-        "format": "xsp-spans", "version": SPANS_VERSION, "clock": "perf_counter_ns", "texts": sink.texts,
-        "text_indexes": sink.text_indexes, "start_ns": sink.start_ns, "end_ns": sink.end_ns,
-    }  # fmt: skip
-    path.write_text(json.dumps(values), encoding="utf-8")

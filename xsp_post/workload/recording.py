@@ -11,11 +11,11 @@ import sys
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
-import xsp_post
 from xsp_post.base import children
 from xsp_post.base.errors import ToolError, UsageError
+from xsp_post.base.module_path import OWN_FOLDER
+from xsp_post.base.output import read_note
 from xsp_post.hardware import machine, tools
 from xsp_post.workload.collectors.nsys import profile_flags
 
@@ -49,7 +49,8 @@ def next_name(folder: Path, program: str, label: str) -> tuple[str, str]:
     """A name for the next recording of the program, and that of the last one ('' for the first)."""
     stem = _plain(Path(program).stem) or "program"
     form = re.compile(rf"{re.escape(stem)}\.(\d+)(\.[\w-]+)?\.xsp\.sqlite")
-    numbered = {int(found[1]): path.name for path in _files(folder) if (found := form.fullmatch(path.name))}
+    files = folder.iterdir() if folder.is_dir() else ()
+    numbered = {int(found[1]): path.name for path in files if (found := form.fullmatch(path.name))}
     last = max(numbered, default=0)
     suffix = f".{_plain(label)}" if label else ""
     return f"{stem}.{last + 1}{suffix}", numbered.get(last, "")
@@ -57,10 +58,6 @@ def next_name(folder: Path, program: str, label: str) -> tuple[str, str]:
 
 def _plain(text: str) -> str:
     return re.sub(r"[^\w-]+", "-", text).strip("-")
-
-
-def _files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.is_dir() else []
 
 
 def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
@@ -139,8 +136,7 @@ def _compiler_settings(folder: Path) -> dict[str, str]:
 
 def _run(command: list[str], settings: dict[str, str]) -> int:
     """The exit code of the program, which has our stdin and terminal, and its stdout on our stderr."""
-    package = str(Path(xsp_post.__file__).resolve().parent.parent)
-    path = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH", "")]), package])
+    path = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), OWN_FOLDER]))
     environment = {**children.QUIET, **settings, **os.environ, "PYTHONPATH": path}
     try:
         with subprocess.Popen(command, env=environment, stdout=2, preexec_fn=children.end_with_parent()) as process:
@@ -154,7 +150,7 @@ def _run(command: list[str], settings: dict[str, str]) -> int:
 
 
 def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
-    summary = _summary(folder)
+    summary = read_note(folder / SUMMARY) or {}
     count = max(len(summary.get("begun_ns", [])) - 1, 0)
     if code:
         return ToolError(
@@ -174,16 +170,9 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
     )
 
 
-def _summary(folder: Path) -> dict[str, Any]:
-    try:
-        return dict(json.loads((folder / SUMMARY).read_text(encoding="utf-8")))
-    except (OSError, ValueError):
-        return {}
-
-
 def _step_times(folder: Path) -> tuple[float | None, float | None]:
     """Median seconds from the begin of a step to the next: before (the first left out) and within the recording."""
-    summary = _summary(folder)
+    summary = read_note(folder / SUMMARY) or {}
     begun = summary.get("begun_ns", [])
     lengths = [(end - begin) / 1e9 for begin, end in pairwise(begun)]
     first = summary.get("warmup_count", 0)

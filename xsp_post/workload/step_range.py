@@ -11,6 +11,7 @@ from xsp_post.names.step_texts import kind_of_word
 from xsp_post.workload.ranges import ListeningSink, Sink
 
 heard_by: list[Sink] = []  # the recorder that runs the program, while it does
+_listening = cache(ListeningSink)
 
 
 @contextmanager
@@ -37,14 +38,9 @@ def step(
     count = lengths.pop() if lengths else 1
     each = [[one] * count if isinstance(one, int) else one for one in (tokens, context)]
     text = range_text.format_step(kind_of_word()[kind], each[0], each[1], bucket, ids)
-    sink = heard_by[-1] if heard_by else _sink()
+    sink: Any = heard_by[-1] if heard_by else _listening()
     sink.push(sink.prepare(text, range_text.STEP, count))
     try:
         yield
     finally:
         sink.pop(None)
-
-
-@cache
-def _sink() -> Any:
-    return ListeningSink()

@@ -102,9 +102,10 @@ def optional_columns(table: str) -> frozenset[str]:
 
 def unit_of(column: str) -> str:
     """The unit that a column's suffix states ('' for names, ids, text and flags, whatever a flag ends with)."""
-    if column.startswith("is_"):
-        return ""
-    for suffix in sorted(_SUFFIX_UNITS, key=len, reverse=True):
-        if column.endswith(suffix):
-            return _SUFFIX_UNITS[suffix]
-    return ""
+    return _SUFFIX_UNITS.get(suffix_of(column), "")
+
+
+def suffix_of(column: str) -> str:
+    """The suffix that states the unit, '' none."""
+    suffixes = () if column.startswith("is_") else filter(column.endswith, _SUFFIX_UNITS)
+    return max(suffixes, key=len, default="")

@@ -40,6 +40,13 @@ def _is_unknown(value: Any) -> bool:
         return True
 
 
+def _if_not_finite(value: Any) -> str:
+    """What is printed of such a value; '' for others."""
+    if _is_unknown(value):
+        return UNKNOWN
+    return "" if math.isfinite(value) else "∞" if value > 0 else "-∞"
+
+
 def _digits(value: float, digits: int) -> str:
     """``value`` with ``digits`` significant digits, but whole digits never dropped (1234 stays 1234)."""
     whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
@@ -47,12 +54,9 @@ def _digits(value: float, digits: int) -> str:
 
 
 def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whole_at_base: bool) -> str:
-    if _is_unknown(value):
-        return UNKNOWN
-    number = float(value)
-    if math.isinf(number):
-        return "∞" if number > 0 else "-∞"
-    position = 0
+    if odd := _if_not_finite(value):
+        return odd
+    number, position = float(value), 0
     for index, (factor, _) in enumerate(scale):
         # A value that would be *printed* as the next prefix takes the next prefix: 999.96 µs is 1.00 ms.
         if float(f"{abs(number) / factor:.{digits}g}") >= 1:
@@ -104,11 +108,9 @@ format_inputs_per_s, format_tokens_per_s = _plain("inputs/s", 4), _plain("tokens
 
 def format_ratio_percent(value: Any, decimals: int = 1) -> str:
     """A ratio as percent: 0.3088 → "30.9 %"; a positive share too small to print is "<0.1 %"."""
-    if _is_unknown(value):
-        return UNKNOWN
+    if odd := _if_not_finite(value):
+        return odd if odd == UNKNOWN else f"{odd} %"
     percent = float(value) * 100
-    if math.isinf(percent):
-        return "∞ %" if percent > 0 else "-∞ %"
     smallest = 10.0**-decimals
     if 0 < percent < smallest / 2:
         return f"<{smallest:.{decimals}f} %"
@@ -137,11 +139,9 @@ def format_instant(value: Any) -> str:
 
 def format_count(value: Any) -> str:
     """A count with thousands separators: 1000000 → "1,000,000"; fractions of a count keep one decimal."""
-    if _is_unknown(value):
-        return UNKNOWN
+    if odd := _if_not_finite(value):
+        return odd
     number = float(value)
-    if math.isinf(number):
-        return "∞" if number > 0 else "-∞"
     return f"{int(value):,}" if number == int(number) else f"{number:,.1f}"
 
 
@@ -178,5 +178,5 @@ def format_operations(kernel_count: int, copy_count: int, graph_count: int) -> s
         (copy_count, "copy or memset", "copies and memsets"),
         (graph_count, "graph execution", "graph executions"),
     )
-    said = [f"{format_count(count)} {one if count == 1 else many}" for count, one, many in kinds if count]
+    said = [counted(count, one, many) for count, one, many in kinds if count]
     return ", ".join(said) or "no device operation"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from xsp_post.base.texts import TextTable, read_blocks
-from xsp_post.model.schemas.base import column_names, unit_of
+from xsp_post.model.schemas.base import column_names, suffix_of, unit_of
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,6 @@ def read_views(path: Path) -> dict[str, View]:
 
 VIEWS = TextTable(lambda: read_views(Path(__file__).with_name("views.txt")))
 
-_SUFFIXES = (
-    "_flop_per_byte", "_flop_per_s", "_bytes_per_s", "_inputs_per_s", "_tokens_per_s", "_ns", "_bytes", "_flop",
-    "_hz", "_ratio", "_count", "_w", "_celsius",
-)  # fmt: skip
 _UNITS = {"ns": "time", "1": "%"}
 _BOUNDS = {"ci_low_": " from (95 %)", "ci_high_": " to (95 %)"}
 _ACRONYMS = {word.lower(): word for word in ("CPU", "CUDA", "DRAM", "GPU", "L1", "L2", "MFU", "MPI", "SM", "UTC")}
@@ -86,9 +82,7 @@ def titles_of(table: str, columns: Sequence[str]) -> dict[str, str]:
 
 
 def _words(column: str) -> str:
-    name = column
-    if unit_of(column):
-        name = next((column[: -len(suffix)] for suffix in _SUFFIXES if column.endswith(suffix)), column)
+    name = column.removesuffix(suffix_of(column))
     if column.endswith("_count"):
         name = _COUNTED.get(name, f"{name} count")
     if column.endswith("_bytes_per_s"):

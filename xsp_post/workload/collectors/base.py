@@ -19,9 +19,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-import xsp_post
 from xsp_post.base import children, errors, stops
 from xsp_post.base.errors import ToolError, XspPostError
+from xsp_post.base.module_path import OWN_FOLDER
 from xsp_post.hardware import machine
 from xsp_post.hardware.tools import Tool
 from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, CapturePlan, Workload, read_json
@@ -179,8 +179,7 @@ def _is_users(workload: Workload) -> bool:
 def _environment(plan: CapturePlan) -> dict[str, str]:
     environment = {**children.QUIET, **children.environment()}
     if _is_users(plan.workload):
-        package = str(Path(xsp_post.__file__).resolve().parent.parent)
-        environment["PYTHONPATH"] = os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH", "")])])
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [OWN_FOLDER, os.environ.get("PYTHONPATH", "")]))
     if plan.workload.is_launch_blocking and plan.level != RUN_MODEL:
         environment["CUDA_LAUNCH_BLOCKING"] = "1"
     return environment
@@ -258,11 +257,8 @@ def _rebuilt(failure: Mapping[str, Any], exit_code: int) -> XspPostError:
     """The child's own error, of the family its exit code says."""
     families = (errors.UsageError, errors.ToolError, errors.CaptureError, errors.OutputError)
     family = next((f for f in families if f.exit_code == exit_code), ToolError)
-    return family(
-        str(failure.get("message", "")),
-        code=str(failure.get("code", "child-failed")),
-        hint=str(failure.get("hint", "")),
-    )
+    said = {"code": "child-failed", "hint": "", **failure}
+    return family(str(failure.get("message", "")), code=str(said["code"]), hint=str(said["hint"]))
 
 
 def last_lines(folder: Path, count: int = _LAST_LINES) -> str:

@@ -69,7 +69,8 @@ class NcuCollector(base.ToolCollector):
         ended = _profile(tool, flags, plan)
         if _said(plan.directory, _NO_KERNELS) and not ended.is_timed_out and "--nvtx-include" in flags:
             # another ncu may read the range filter differently: cudaProfilerStart/Stop alone limit it well enough
-            ended = _profile(tool, _without_filter(flags), plan)
+            at = flags.index("--nvtx-include")
+            ended = _profile(tool, [*flags[:at], *flags[at + 2 :]], plan)
         if not ended.is_timed_out:
             _require_report(capture, ended, plan.directory / report_name(plan.metric_set))
         return base.conclude(capture, ended, {"report": report_name(plan.metric_set)}, is_exit_code_ours=False)
@@ -108,7 +109,7 @@ def profile_flags(tool: Tool, metric_set: str) -> list[str]:
 
 def listed_metrics(tool: Tool) -> set[str]:
     """Base names of the metrics of this machine's GPU, as ``ncu --query-metrics`` lists them."""
-    printed = tools.output_text(tool, ["--query-metrics"], timeout_s=120.0)
+    printed = tools.output_text(tool.path, ["--query-metrics"], timeout_s=120.0)
     return {match[1] for line in printed.splitlines() if (match := _NAME.match(line))}
 
 
@@ -135,11 +136,6 @@ def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> base.Ended:
     one = replace(plan, workload=replace(plan.workload, iteration_count=1))
     target = plan.directory / report_name(plan.metric_set)
     return base.run_child([str(tool.path), *flags, "-f", "-o", str(target), *base.child_command(one, "cuda")], plan)
-
-
-def _without_filter(flags: Sequence[str]) -> list[str]:
-    at = flags.index("--nvtx-include")
-    return [*flags[:at], *flags[at + 2 :]]
 
 
 def _said(folder: Path, words: str) -> bool:
