@@ -223,6 +223,20 @@ def test_one_interrupted_call_makes_no_worker_of_who_passes_on(tmp_path: Path) -
     assert set(trace.strings[trace.activities["name_id"]]) == {"aten::copy_"}
 
 
+def test_who_converts_many_small_inputs_may_compute_a_few_large_ones(tmp_path: Path) -> None:
+    """`div` by a number converts it first: a copy. Of small tensors nobody computes for long, of a table it does."""
+    events = []
+    for call in range(24):
+        at, own_us, rows = 100_000 * call, 50_000 if call % 8 == 3 else 3, 400_000 if call % 8 == 3 else 64
+        own_us += 700 if call == 20 else 0  # the machine took the processor away in one small call
+        sizes = {"Input Dims": [[rows, 16], []]}
+        events.append(event("cpu_op", "aten::div", at, 20 + own_us, **sizes))
+        events.append(event("cpu_op", "aten::copy_", at + 4, 14, **{"Input Dims": [[], []]}))
+    trace = read_kineto(write(tmp_path / "cpu.json", events))
+    names = trace.strings[trace.activities["name_id"]].tolist()
+    assert names == ["aten::div" if call % 8 == 3 else "aten::copy_" for call in range(24)]
+
+
 @pytest.mark.parametrize(("own_us", "made_of"), [(900, ["aten::addmm"]), (120, ["aten::expand", "aten::copy_"])])
 def test_who_takes_longer_than_to_pass_on_computes(tmp_path: Path, own_us: int, made_of: list[str]) -> None:
     """On a machine with few processors a copy inside `addmm` takes as long as its product: both are its work."""

@@ -53,8 +53,11 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     works = ~calls_work[kind] | (np.maximum(of_kind, of_name) >= _WORKING_SHARE)
     each_ns = self_ns / (1 + np.bincount(parent[has_parent], minlength=len(parent)))
     is_native = np.array([text.startswith(_NATIVE) for text in texts], dtype=bool)
-    is_long = (medians(each_ns, kind, count)[kind] >= _LONG_NS) & (of_kind >= _LONG_SHARE)
-    works |= is_native[name] & is_long
+    # inputs of one size are computed or passed on alike: who converts many small ones may compute a few large ones
+    of_size = pd.Series(each_ns).groupby([kind, operators.get("shape_id", operators["name_id"]).to_numpy()])
+    least_ns = np.where(of_size.transform("size") > 1, of_size.transform("min"), 0)
+    typical_ns = np.maximum(medians(each_ns, kind, count)[kind], least_ns)
+    works |= is_native[name] & (typical_ns >= _LONG_NS) & (of_kind >= _LONG_SHARE)
     works &= ~is_wrapper[name]
     is_leaf = np.ones(len(operators), dtype=bool)
     is_leaf[parent[has_parent]] = False
