@@ -363,7 +363,7 @@ def test_what_came_before_the_first_device_work_is_said_with_its_cause(tmp_path)
     assert "host code in read weights (30.0 ms)" in said.beyond
 
 
-@pytest.mark.parametrize(("bound_ratio", "is_behind"), [(0.03, True), (0.2, False)])
+@pytest.mark.parametrize(("bound_ratio", "is_behind"), [(0.03, True), (0.2, True), (0.25, False)])
 def test_advice_that_spares_little_stands_behind_where_most_is_to_be_gained(bound_ratio, is_behind, tmp_path):
     results = analyze([program(tmp_path, host=300)])
     said = why(results)

@@ -392,3 +392,32 @@ def test_no_smaller_range_becomes_the_largest_place_because_one_was_opened(insid
     options = Options(model_range="^step", layer_range="^conv|^down")
     found = said(builder.write(tmp_path / "report.sqlite"), options)[2]
     assert place_text(found[0]).startswith(first), found
+
+
+@pytest.mark.parametrize("is_layered", [True, False])
+def test_the_range_around_all_layers_is_no_place_of_work(is_layered, tmp_path):
+    """A step is its model and its optimiser: "in the model" says nothing, its layers and the optimiser do."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for _ in range(12):
+        begin = at
+        for layer, each in (("embedding", 550), ("head", 350), ("loss", 100)):
+            builder.kernel("gemm", launch=(at, at + US), run=(at + US, at + each * US), grid=(1080, 1, 1))
+            builder.range(layer, at, at := at + (each + 1) * US)
+        builder.range("model", begin, at)
+        builder.kernel("adam", launch=(at, at + US), run=(at + US, at + 800 * US), grid=(1080, 1, 1))
+        builder.range("optimiser", at, at := at + 801 * US)
+        builder.range("step", begin, at := at + US)
+    options = Options(model_range="^step", layer_range="^embedding|^head|^loss" if is_layered else "^model")
+    found = said(builder.write(tmp_path / "report.sqlite"), options)[2]
+    names = [one.name.partition(" in ")[0].rpartition("× ")[2] for one in found[:2]]
+    assert names == (["optimiser", "embedding"] if is_layered else ["model", "optimiser"])
+
+
+def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for k in range(30):
+        run = (10 + 300 * k) * US, (309 + 300 * k) * US
+        builder.kernel("probe", launch=(3 * k * US, (3 * k + 2) * US), run=run, grid=(1080, 1, 1))
+    results, limit, _ = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
+    assert "most of it probe: " in sentence_of(results, limit)
+    assert window_of(results, limit) == f"{format_ns(limit.window_ns)} (first to last device work)"

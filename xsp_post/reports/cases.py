@@ -48,7 +48,7 @@ def main_case(results: Results, wanted: int | None = None) -> Case | None:
             "kernels": cases["kernel_capture_id"].ge(0),
             "layers": cases["layer_capture_id"].ge(0),
             "optimal": cases["case_index"].isin(best),
-            "weight": cases["case_index"].map(heavy).fillna(0),
+            "weight": cases["case_index"].map(heavy).fillna(0) * cases["iteration_count"].fillna(1),
         }
     )
     order = ranked.sort_values(["kernels", "layers", "optimal", "weight"], ascending=False, kind="stable").index

@@ -131,7 +131,7 @@ def _capture_facts(results: Results) -> list[Fact]:
     device = device_of(results)
     columns = ("kernel_count", "copy_count", "graph_count", "device_ns", "duration_ns")
     kernels, copies, graphs, device_ns, length = (int(captures[column].sum()) for column in columns)
-    found = [Fact("length", "Recorded", format_ns(length), length, "first to last event")]
+    found = [Fact("length", "Recorded", format_ns(length), length, "first to last range or device work")]
     if device_ns:
         said = f"sum over {format_operations(kernels, copies, graphs).replace('kernel', device.work[:-1])}"
         found.append(Fact("device-time", "Device time", format_ns(device_ns), device_ns, said))

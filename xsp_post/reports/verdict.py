@@ -360,8 +360,9 @@ def window_of(results: Results, limit: Limit) -> str:
         count = int(
             (~of_captures(results, "iterations", limit.captures, ["is_warmup"])["is_warmup"].astype(bool)).sum()
         )
-    key = "bar.execution" if count == 1 else "bar.executions"
-    return sentence(key, window=window, count=count) if count else window
+    is_span = limit.scope == limits.OUTSIDE and limit.reason != limits.SERIAL
+    key = "bar.execution" if count == 1 else "bar.executions" if count else "bar.recording"
+    return sentence(key, window=window, count=count) if count or is_span else window
 
 
 def verdict_data(results: Results) -> dict[str, Any]:
@@ -386,13 +387,13 @@ def shares(limit: Limit) -> list[dict[str, Any]]:
 
 
 def first_shares(rows: list[dict[str, Any]], parts: int = 2) -> list[dict[str, Any]]:
-    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and all together where
-    that is no half, or far more than each alone: what halves everything halves the time."""
+    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and in place of one of
+    these all together where that is no half, or far more than each alone: what halves everything halves the time."""
     whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:3]
     inside = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
     alone = sum(one["gain_ratio"] for one in rows[:-1] if not one["part"])
     tells = [one for one in rows[-1:] if one["high_gain_ratio"] < 0.5 or 2 * alone < one["gain_ratio"]]
-    return [*whole[:1], *inside[:parts], *whole[1:], *tells]
+    return [*whole[:1], *inside[: max(parts - len(tells), 0)], *whole[1:], *tells]
 
 
 def limit_data(results: Results, limit: Limit, *, with_details: bool = True) -> dict[str, Any]:

@@ -39,7 +39,7 @@ _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
 _MORE = 24  # letters of a place than of what it did
-_MUCH = 0.25  # of what halving the limit would save
+_MUCH = 0.5  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
@@ -228,6 +228,9 @@ class _Tree:
         self.calls = paths["call_count"].to_numpy(np.int64)
         self.is_layer = self.level == "LAYER"
         self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
+        self.has_all = (self.forest.add_up(self.is_layer) == max(self.is_layer.sum(), 2)) & (
+            resource in _WORK
+        )  # layers
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
@@ -257,7 +260,7 @@ class _Tree:
                 largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
             largest = sum(times[-most:] if is_all else times[-1:] if not self.is_layer[rows].all() else [])
             others = max((self._time(*one) for one in candidates), default=0)  # else one of them would be the largest
-            is_most = largest >= max(self._time(rows, False) / 2, others)
+            is_most = largest >= max(self._time(rows, False) / 2, others) or self.has_all[rows].all()
             is_most &= self._shown(opened, found, most) >= _KEPT * largest_shown
             if groups and (opens or is_most):
                 candidates = opened
@@ -416,14 +419,17 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         return ""
     first = found[0]
     name = shorten(first.name, 60) or what_text(first)
-    inside = (first.between or "in no range") if first.is_unnamed and not first.name else f"in {name}"
+    is_work = first.resource in _WORK and not first.name  # what limits, not where
+    inside = f"in {name}" if not is_work else name
+    inside = (first.between or "in no range") if first.is_unnamed and not first.name else inside
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
-    key = "limit.where-of" if of else "limit.where-most" if first.is_most else "limit.where"
+    key = "limit.where-of" if of or (is_work and not first.is_most) else "limit.where"
     time = format_ns(first.time_ns) + _at_once(first)
+    key = "limit.where-most" if first.is_most and not of else key
     return sentence(key, time=time, place=f"{of} {inside}" if of else inside)
 
 

@@ -68,9 +68,7 @@ class Why:
     where: tuple[Place, ...] = ()  # the ranges with most of what limits
     next_capture: str = ""  # what to record next, where nothing, or no place, can be said
     is_next_first: bool = False  # all advice spares little of what limits: what is next comes before it
-    beyond: str = (
-        ""  # what the verdict's time leaves out of the user's, for a first screen: the host before or after it
-    )
+    beyond: str = ""  # of the user's time what the verdict's leaves out, for a first screen: the host before or after
 
 
 def why(results: Results, *, layer: str = "", is_first: bool = False, is_brief: bool = False) -> Why:
@@ -247,14 +245,11 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
         of = f" ({_idle_of(limit)})" if verbose else ""
         title = sentence("bar.causes", window=said.verdict["window"], time=idle, of=of)
         causes = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= LEAST_RATIO]
-        rows = [
-            (
-                row.ratio,
-                row.idle_ns,
-                f"{cause_text(row)}{_pieces(row.piece_count)}" if verbose else fitted(partial(cause_text, row), room),
-            )
+        texts = [
+            cause_text(row) + _pieces(row.piece_count) if verbose else fitted(partial(cause_text, row), room)
             for row in causes
         ]
+        rows = [(row.ratio, row.idle_ns, text) for row, text in zip(causes, texts)]
     if not rows:
         return
     say(console, Text(title, style="bold"))
