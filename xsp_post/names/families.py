@@ -108,14 +108,19 @@ def _first_rule(name: str) -> int:
     return -1
 
 
-@lru_cache(1)  # the kernels of one capture are asked for several times
+_known: list[dict[str, int]] = [{}]  # the kernels of one capture are asked for several times
+
+
 def _first_rules(names: Sequence[str]) -> np.ndarray:
     """`_first_rule` of different names."""
 
     def by_re2(texts: pa.Array, names: Sequence[str]) -> np.ndarray:
         return patterns.first_match(texts, [rule.pattern for rule in rules()], ignore_case=True)
 
-    return patterns.looked_at([name[:_LONGEST] for name in names], by_re2, _first_rule)
+    known = _known[0] = _known[0] if len(_known[0]) < 1 << 16 else {}
+    new = [name for name in names if name not in known]
+    known.update(zip(new, patterns.looked_at([name[:_LONGEST] for name in new], by_re2, _first_rule).tolist()))
+    return np.array([known[name] for name in names], np.int16)
 
 
 def _different(names: Iterable[str]) -> tuple[np.ndarray | slice, tuple[str, ...]]:

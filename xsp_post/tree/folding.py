@@ -85,7 +85,7 @@ def _fold_nodes(tree: Tree) -> pd.DataFrame:
     nodes = tree.nodes
     ids = nodes["path_id"].to_numpy()
     free = len(tree.ranks) if len(tree.ranks) > 1 else 0  # numbers of paths that have no nodes
-    path = np.where(ids > 0, ids - free, ids) if free else ids
+    path = (np.where(ids > 0, ids - free, ids) if free else ids).astype(np.intp)
     count = int(path.max(initial=-1)) + 1
     first = np.full(count, -1, np.int64)
     first[path[::-1]] = np.arange(len(path))[::-1]

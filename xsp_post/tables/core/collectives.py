@@ -28,18 +28,16 @@ def _messages(tree: Tree, rows: np.ndarray) -> pd.DataFrame:
     ``Trace.attributes``.
     """
     kernels, attributes = tree.kernels.iloc[rows], tree.trace.attributes
-    found, span_count = _decoded(tree, kernels), len(tree.trace.spans)
-    attributes = attributes.reindex(range(span_count), columns=[one for one in _TELLING if one in attributes])
-    of_span = _decoded(tree, attributes)
-    if "message_text_id" not in attributes and "message_bytes" in attributes:
-        of_span |= {name: attributes[name].to_numpy() for name in _SAID[:3]}
+    found, telling = _decoded(tree, kernels), [one for one in _TELLING if one in attributes]
     parent = tree.nodes["parent_id"].to_numpy()
     node = kernels["launch_node_id"].to_numpy().astype(np.int64)
-    for _ in range(_HIGHEST if len(attributes.columns) else 0):
-        has_span = (node > 0) & (node <= span_count)
-        span = np.where(has_span, node - 1, 0)
+    for _ in range(_HIGHEST if telling else 0):
+        around = attributes.reindex(node - 1, columns=telling)  # span k is node k + 1; the root is none
+        of_span = _decoded(tree, around)
+        if "message_text_id" not in around and "message_bytes" in around:
+            of_span |= {name: around[name].to_numpy() for name in _SAID[:3]}
         for name, values in found.items():
-            found[name] = np.where(has_span & pd.isna(values), of_span[name][span], values)
+            found[name] = np.where(pd.isna(values), of_span[name], values)
         node = np.where(node > 0, parent[np.maximum(node, 0)], 0)
     return pd.DataFrame(found).fillna(_NOTHING)
 
