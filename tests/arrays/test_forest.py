@@ -45,6 +45,7 @@ def test_trees_equal_loops(seed):
     nearest = [next((one for one in [row, *rows] if mask[one]), -1) for row, rows in enumerate(above)]
     outermost = [next((one for one in [row, *rows][::-1] if mask[one]), -1) for row, rows in enumerate(above)]
     assert (forest.add_up(values) == expected).all()
+    assert (forest.add_down(values) == [values[[row, *rows]].sum() for row, rows in enumerate(above)]).all()
     assert (forest.depth() == [len(rows) for rows in above]).all()
     assert (forest.inside(mask) == inside).all()
     assert (forest.around(mask) == around).all()

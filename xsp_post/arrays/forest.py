@@ -36,6 +36,13 @@ class Forest:
         total[self._inner] = running[self.stop[self._inner]] - running[self._first(self._inner)]
         return total
 
+    def add_down(self, values: np.ndarray) -> np.ndarray:
+        """Each node's value plus those of its ancestors, of the type of the values (which may overflow)."""
+        ended = np.zeros(len(values) + 1, values.dtype)
+        np.add.at(ended, self.stop, values)
+        sums = np.cumsum(self._ordered(values)) - np.cumsum(ended[:-1])
+        return sums if self.is_ordered else sums[self._first()]
+
     def depth(self) -> Int:
         """0 for roots."""
         depth = _open_count(self.stop)

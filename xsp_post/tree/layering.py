@@ -176,36 +176,23 @@ def path_ids(
     node, whose path begins with itself). Returns the number per node and, per path, its parent path and text id.
     """
     begins = (parent < 0) | restart
-    above = np.where(begins, -1, parent)
     level = np.where(begins, -1, depth)  # what lies below a beginning is told apart by its depth, too
     order = np.argsort(depth.astype(np.int16) if depth.max(initial=0) < 2**15 else depth, kind="stable")
+    forest, ids = forest_of(parent), np.empty(len(parent), np.int32)
     for seed in range(4):  # equal hashes of unequal paths are found, and hashed again
-        ids = np.empty(len(parent), np.int32)
-        hashes = _path_hashes(above, folded, seed)
-        ids[order] = pd.factorize((hashes ^ level.astype(np.uint64))[order])[0]
+        random = np.random.default_rng(seed)  # a number of each text, −1 (none) the last, and of each level
+        words, ranks = (random.integers(1, 2**63, one.max(initial=0) + 2, np.uint64) for one in (folded, level))
+        own = words[folded] * ranks[level]
+        hashes = forest.add_down(own)
+        if restart.any():
+            hashes -= (hashes - own)[forest.nearest(begins)]
+        ids[order] = pd.factorize(hashes[order])[0]
         first = np.full(int(ids.max(initial=-1)) + 1, -1, np.int64)
         first[ids[order[::-1]]] = order[::-1]
-        path_of_parent = np.where(begins, -1, ids[above])
+        path_of_parent = np.where(begins, -1, ids[parent])
         if all((of[first][ids] == of).all() for of in (folded, level, path_of_parent)):
             break
     return ids, pd.DataFrame({"parent_path": path_of_parent[first], "folded_id": folded[first].astype(np.int64)})
-
-
-def _path_hashes(above: np.ndarray, folded: np.ndarray, seed: int) -> np.ndarray:
-    """A 64-bit number of the folded texts on each node's path, in as many passes as the logarithm of the depth."""
-    random = np.random.default_rng(seed)
-    words = random.integers(1, 2**63, int(folded.max(initial=0)) + 2, dtype=np.uint64)
-    hashes = words[folded]  # −1, no text, is the last
-    factors = np.full(len(above), random.integers(1, 2**63, dtype=np.uint64) | np.uint64(1), np.uint64)
-    above = above.copy()
-    rows = np.flatnonzero(above >= 0)
-    while len(rows):
-        source = above[rows]
-        hashes[rows] += hashes[source] * factors[rows]
-        factors[rows] *= factors[source]
-        above[rows] = above[source]
-        rows = rows[above[rows] >= 0]
-    return hashes
 
 
 def path_chains(paths: pd.DataFrame, wanted: np.ndarray) -> dict[int, list[int]]:
