@@ -64,6 +64,21 @@ def test_structure_of_programs(author):
     assert {seed for seed, _ in said} == set(AUTHORS[author][0])
 
 
+READ_WRONGLY = {  # since weights decide: the cut that is right scores a little less
+    ("visitors", 22): "a first execution that tries kernels is whole",
+    ("visitors", 36): "executions begin where the recording does, not at a wait inside them",
+    ("strangers", 46): "an epoch around steps is no execution",
+    ("travellers", 80): "a last execution that was cut off is one",
+}
+
+
+@pytest.mark.xfail(strict=True, reason="known misses of the fitted weights")
+@pytest.mark.parametrize(("author", "seed"), READ_WRONGLY)
+def test_programs_that_are_read_wrongly(author, seed):
+    [(_, _, answers)] = judged([seed], drawn_by(author).draw)
+    assert {answer.verdict for answer in answers.values()} <= {"right", ""}, READ_WRONGLY[author, seed]
+
+
 @pytest.mark.parametrize("author", AUTHORS)
 @pytest.mark.parametrize("seed", [7, 25])
 def test_programs_are_of_many_families_and_a_seed_is_one_program(author, seed):

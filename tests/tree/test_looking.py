@@ -31,9 +31,11 @@ def test_programs_that_show_a_principle_are_read_right(family):
     assert set(verdicts) <= {"right", ""} and verdicts.count("right") >= 3
 
 
+READ_WRONGLY = {89}  # since weights decide: the cut that is right scores a little less
 LAYERS = {
     24: "the pieces of a graph are told apart by their kernels, not by the numbers of their graphs",
     40: "collectives beside a backward pass, on a stream of their own, do not hide its layers",
+    89: "a range that has a layer's name is one where the range around it was cut off",
     91: "two threads that run the same have executions of their own",
     1552: "what lies outside every range does not close the operators inside of them",
     1626: "a step holds passes forward, each in a range, and each of these holds layers",
@@ -41,7 +43,10 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("seed", LAYERS)
+@pytest.mark.parametrize(
+    "seed",
+    [pytest.param(seed, marks=pytest.mark.xfail(strict=True)) if seed in READ_WRONGLY else seed for seed in LAYERS],
+)
 def test_layers_of_programs_that_show_a_principle(seed):
     program = draw(seed)
     found = score(build_tree(program.trace), program.truth)

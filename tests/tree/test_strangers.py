@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-
 import numpy as np
 import pytest
 from generators import visitors
@@ -40,21 +38,6 @@ EXECUTIONS = {
     42: "one range called like a phase, among others, is no execution",
     64: "passes of a validation are not joined to one training step",
 }
-
-
-READ_WRONGLY = {  # since weights decide: the candidate that is right scores a little less
-    ("visitors", 22): "a first execution that tries kernels is whole",
-    ("visitors", 36): "executions begin where the recording does, not at a wait inside them",
-    ("strangers", 46): "an epoch around steps is no execution",
-}
-
-
-@pytest.mark.xfail(strict=True, reason="known misses of the fitted weights")
-@pytest.mark.parametrize(("author", "seed"), READ_WRONGLY)
-def test_executions_of_programs_that_are_read_wrongly(author, seed, tmp_path):
-    program = import_module(f"generators.{author}").draw(seed)
-    answers = judge(program, write(program, tmp_path / "program"))
-    assert answers["executions"].verdict == "right", READ_WRONGLY[author, seed]
 
 
 @pytest.mark.parametrize("seed", EXECUTIONS)

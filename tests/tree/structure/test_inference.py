@@ -242,7 +242,9 @@ def marked(symbols: np.ndarray, starts: np.ndarray) -> tuple[pd.DataFrame, pd.Da
     return launches, calls.assign(is_wait=np.repeat([False, True], len(at)))
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "seed", [0, 1, 2, 3, 4, pytest.param(5, marks=pytest.mark.xfail(strict=True, reason="its layers score more"))]
+)
 def test_work_of_varying_length_between_equal_marks_is_one_execution_each(seed):
     """Layers of any number of experts, 1 % of the rows lost."""
     rng = np.random.default_rng(seed)

@@ -94,6 +94,7 @@ def _own_products(situation: Situation) -> list[Found]:
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
     each, found = rows["duration_ns"].groupby(rows["name"].astype(str)).transform("sum").to_numpy(), []
     heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
+    heavy &= "kernels" in situation.limit.limits
     for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
         time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
         if len(time):

@@ -699,11 +699,6 @@ def _with_others(
             least[[len(attentions(launches.traits, np.arange(one.start, one.end))) > 0 for one in known]] = 2
         inside = inside[loops.count[inside] >= least]
         turns = [usual[int(series[i])] for i in dict.fromkeys((near, before))]
-        checks = _evaluations(symbols, a, b, turns[0], launches)
-        if checks:
-            number = names.setdefault(-1, other + len(names))
-            more += [(first, stop, number) for first, stop in checks]
-            continue
         odd = _odd_turn(symbols, a, b, turns, constants)
         held = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
         if odd is not None and np.isin(loops.kind[inside], held).all():
@@ -721,26 +716,6 @@ def _with_others(
         return starts, ends, series
     extra = np.array(more, np.int64)
     return _sorted(*(np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series))))
-
-
-def _evaluations(
-    symbols: np.ndarray, a: int, b: int, turn: tuple[int, int], launches: Launches
-) -> list[tuple[int, int]]:
-    """Forward passes between steps of training (``turn``: a usual one): [a, b) begins, and begins again, with what a
-    step begins with, and this is most of each."""
-    like, piece, constants = symbols[turn[0] : turn[1]], symbols[a:b], launches.constants
-    rows = np.arange(*turn)
-    size = min(len(piece), len(like))
-    same = int(np.argmin(np.append(piece[:size] == like[:size], False)))
-    if same < constants.fewest_parts or not is_training_step(launches.thread[rows], launches.traits, rows):
-        return []
-    windows = np.lib.stride_tricks.sliding_window_view(piece, same)
-    begin = np.flatnonzero((windows == like[:same]).all(axis=1))
-    stop = np.append(begin[1:], len(piece))
-    is_whole = (stop - begin) * constants.alike_ratio <= same
-    if not is_whole.all() or (b == len(symbols) and len(begin) < 2):  # a step that was cut off begins so, too
-        return []
-    return list(zip((a + begin).tolist(), (a + stop).tolist(), strict=True))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:

@@ -15,19 +15,19 @@ LOOPS, LAYERS, OTHERS, MARKS, SECOND_MARKS = "loops", "layers", "other loops", "
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
 
 WEIGHTS = {
-    "time": 4.13,  # of the device time: what the executions hold, 0…1
-    "description": -2.18,  # of the launches: what describes them with these executions, 0…1
-    "folded": -3.98,  # the same with one turn of each loop inside an execution
-    "unevenness": -5.28,  # of the natural logarithm of their launches: the standard deviation
-    "alike_begin": 2.23,  # of the executions: those that begin with the family of the usual one, 0…1
-    "alike_first": 2.51,  # families of the first one, if the recording begins with it: likeness to the usual one, 0…1
-    "left_before": -4.09,  # families of what stands before the first one: likeness to the usual one, 0…1
-    "left_behind": -6.17,  # families of what stands behind the last one: likeness to the usual one, 0…1
-    "pauses": 1.8,  # of as many of the longest pauses of the host: those before an execution, 0…1
-    "no_update": -3.14,  # of the launches, where weights are updated: those of executions without an update, 0…1
-    LAYERS: -3.99,  # turns of a loop that looks like a layer
-    OTHERS: -3.4,  # turns of a loop of no known role
-    SECOND_MARKS: -2.96,  # from every second mark of the host to the next
+    "time": 4.1,  # of the device time: what the executions hold, 0…1
+    "description": -2.28,  # of the launches: what describes them with these executions, 0…1
+    "folded": -4.03,  # the same with one turn of each loop inside an execution
+    "unevenness": -5.21,  # of the natural logarithm of their launches: the standard deviation
+    "alike_begin": 2.35,  # of the executions: those that begin with the family of the usual one, 0…1
+    "alike_first": 2.55,  # families of the first one, if the recording begins with it: likeness to the usual one, 0…1
+    "left_before": -4.11,  # families of what stands before the first one: likeness to the usual one, 0…1
+    "left_behind": -6.49,  # families of what stands behind the last one: likeness to the usual one, 0…1
+    "pauses": 1.83,  # of as many of the longest pauses of the host: those before an execution, 0…1
+    "no_update": -3.17,  # of the launches, where weights are updated: those of executions without an update, 0…1
+    LAYERS: -4.02,  # turns of a loop that looks like a layer
+    OTHERS: -3.6,  # turns of a loop of no known role
+    SECOND_MARKS: -2.95,  # from every second mark of the host to the next
 }
 
 
