@@ -18,12 +18,13 @@ _MOST_PARENTS = 16
 
 @dataclass(frozen=True)
 class Cycle:
-    """``spans`` in the turns, ``turn`` of each (0…count − 1), the names a turn begins and ends with, and spans behind
-    turns that are ``alone``."""
+    """``spans`` in the turns, ``turn`` of each (0…count − 1), how many are alike (``usual``), the names a turn begins
+    and ends with, and spans behind turns that are ``alone``."""
 
     spans: np.ndarray
     turn: np.ndarray
     count: int
+    usual: int
     first_name: int
     last_name: int
     alone: np.ndarray
@@ -66,7 +67,18 @@ def _cycle_of(
     if not count:
         return None
     belongs = np.abs(often - count) <= max(1, int(constants.near_ratio * count))
-    anchor = _anchor(symbol, belongs, pause, constants)
+    found = [
+        _turns_from(anchor, rows, symbol, names, weight, launches, belongs, constants)
+        for anchor in dict.fromkeys(_anchors(symbol, belongs, pause, constants))
+    ]
+    return max((one for one in found if one is not None), key=lambda one: one.usual, default=None)
+
+
+def _turns_from(
+    anchor: int, rows: np.ndarray, symbol: np.ndarray, names: np.ndarray, weight: np.ndarray, launches: np.ndarray,
+    belongs: np.ndarray, constants: Constants,
+) -> Cycle | None:  # fmt: skip
+    """The turns that begin with one name; None where too few are alike."""
     turn = np.cumsum(symbol == anchor) - 1
     held = np.bincount(turn[belongs[symbol]] + 1, weights=weight[belongs[symbol]])
     turn += held[0] >= constants.alike_ratio * np.median(held[1:]) > 0
@@ -92,7 +104,8 @@ def _cycle_of(
     near = np.abs(launches[:, None] - large) <= constants.uneven_ratio * large
     alone = ~belongs[symbol] & (turn >= 0) & (np.arange(len(turn)) > last[turn]) & (weight > 0) & near.any(axis=1)
     inside &= ~alone
-    return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), int(names[symbol[typical[-1]]]), rows[alone])
+    last_name = int(names[symbol[typical[-1]]])
+    return Cycle(rows[inside], turn[inside], turns, len(usual), int(names[anchor]), last_name, rows[alone])
 
 
 def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -100,14 +113,14 @@ def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
     return np.r_[0, np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0)]
 
 
-def _anchor(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray, constants: Constants) -> int:
-    """The name a turn begins with: the one after clearly the longest typical pause, else the first that occurs. A
+def _anchors(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray, constants: Constants) -> list[int]:
+    """The names a turn may begin with: the one after clearly the longest typical pause, and the first that occurs. A
     recording may begin anywhere in a turn."""
     typical = pd.Series(pause).groupby(symbol).median().to_numpy(float, copy=True)
     typical[~belongs] = -1
     first, longest = int(symbol[belongs[symbol]][0]), int(np.argmax(typical))
     others = float(np.delete(typical, longest).max(initial=0))
-    return longest if typical[longest] > constants.clear_pause * others else first
+    return [longest, first] if typical[longest] > constants.clear_pause * others else [first]
 
 
 def _turn_count(often: np.ndarray, weight: np.ndarray, constants: Constants) -> int:

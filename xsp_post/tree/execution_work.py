@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.model.trace import Trace
+from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution
 from xsp_post.tree.node_names import NodeNames
 from xsp_post.tree.structure.labels import Traits, does_layer_work
@@ -57,14 +57,20 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
         graph = owners["attribution"].to_numpy() == int(Attribution.GRAPH)
         if graph.any():
             span = np.where(graph, owners["launch_span"].to_numpy(), span)
-        length = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
-        rows = np.flatnonzero(launch_id >= 0)
+        begin = activities["start_ns"].to_numpy()
+        length = activities["end_ns"].to_numpy() - begin
+        # what is copied before the first kernel, in no range that has kernels, is set-up: no execution has to hold it
+        computes = activities["kind"].isin([ActivityKind.KERNEL, ActivityKind.GRAPH]).to_numpy()
+        often = np.bincount(span[computes & (span >= 0)], minlength=len(spans))
+        is_set_up = begin < begin[computes].min(initial=begin.max())
+        is_set_up &= ~np.append(rollup.add_up(often, parent) > 0, False)[span] & computes.any()
+        rows = np.flatnonzero((launch_id >= 0) & ~is_set_up)
         launched = trace.launches["start_ns"].to_numpy()
         name = activities["name_id"].to_numpy()[rows]
         traits = Traits.of_names(trace.strings, name)
         work = Work(
             span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows], name,
-            traits.is_optimiser, does_layer_work(traits, np.arange(len(rows))), int(length.sum()),
+            traits.is_optimiser, does_layer_work(traits, np.arange(len(rows))), int(length[~is_set_up].sum()),
         )  # fmt: skip
     else:
         length = end - start
