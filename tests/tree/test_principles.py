@@ -7,7 +7,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from builders import ExportBuilder
-from generators import programs
+from generators import programs, shown_principles
 from generators.machine import write
 from stranger_score import judge
 from structure_score import score
@@ -124,3 +124,44 @@ def test_a_mark_in_each_layer_of_one_execution_bounds_none(experts, tmp_path):
     is_layer = tree.nodes["is_inferred"].to_numpy() & (tree.nodes["layer_key"].to_numpy() >= 0)
     names = np.asarray(tree.names.folded_names, object)[tree.nodes["folded_id"].to_numpy()[is_layer]]
     assert len(tree.iterations) == 1 and (names == "transformer block").sum() == 10
+
+
+SHOWN = {
+    "work_before_the_loop": "what is copied before the first kernel need be in no execution",
+    "outermost_range_with_all": "marks in ranges that recur and hold clearly more are parts of these",
+    "outermost_range_around_repeats": "a range that holds all and recurs is one, whatever repeats in it",
+    "phases_in_order": "turns of ranges begin where most of them are whole",
+    "optional_part_of_a_step": "what comes in some steps bounds none",
+    "optional_part_in_layers": "what comes in the layers of some steps bounds none",
+    "update_behind_backward": "an update that only its operators show ends the step of the backward pass before it",
+    "evaluation_beside_steps": "ranges of the same level that do a layer's work beside marked ones are executions, too",
+    "level_of_layers": "of blocks in blocks the layers are those that repeat more often and cover more",
+}
+
+
+@pytest.mark.parametrize("name", SHOWN)
+def test_the_smallest_program_that_shows_a_principle(name, tmp_path):
+    program = getattr(shown_principles, name)()
+    answers = judge(program, write(program, tmp_path / "program"))
+    assert {answer.verdict for answer in answers.values()} <= {"right", ""}, SHOWN[name]
+
+
+NOT_YET = {
+    "begin_of_a_range_cut": "what is left of a range whose begin was not recorded is no other kind of execution",
+    "varying_number_inside": "what comes once in each step bounds it, whatever comes a varying number of times",
+    "repeats_within_a_part": "what repeats in a part that occurs once in an execution are the layers",
+    "two_ranges_one_layer": "two ranges strictly in turn, with none around them, are one layer",
+    "layers_of_two_kinds": "a layer of another kind in a fixed place is a layer",
+    "ends_of_a_pass": "what is launched before the first and behind the last layer of a pass is of it",
+    "a_word_of_training": "a word of training in a text does not say that something is trained",
+    "siblings_left_out": "siblings of one level are executions all or none",
+    "another_thread_and_stream": "what another thread launches between cuts nothing",
+}
+
+
+@pytest.mark.xfail(strict=True, reason="known misses")
+@pytest.mark.parametrize("name", NOT_YET)
+def test_smallest_programs_that_are_read_wrongly(name, tmp_path):
+    program = getattr(shown_principles, name)()
+    answers = judge(program, write(program, tmp_path / "program"))
+    assert {answer.verdict for answer in answers.values()} <= {"right", ""}, NOT_YET[name]

@@ -166,12 +166,12 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
-        training = next((c for c in found if c.rule == TRAINING), None)
-        if training is not None and chosen is not None and chosen.turn is None:
-            # calls and updates that are parts of training steps, and calls between these, are not executions themselves
-            parts = np.append(training.spans, training.alone)
-            is_part = chosen.coverage_ratio < training.coverage_ratio and np.isin(chosen.spans, parts).all()
-            chosen = training if is_part else chosen
+        # what lies in training steps, or in outermost ranges that recur and hold clearly more, is a part of these
+        wholes = [c for c in found if c.rule == TRAINING or (c.rule == OUTERMOST and c.recurs)]
+        for whole in wholes if chosen is not None and chosen.turn is None else []:
+            least = 1.0 if whole.rule == TRAINING else constants.holds_ratio
+            is_less = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
+            chosen = whole if is_less and finder.lies_in(chosen.spans, whole) else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             spare = constants.near_ratio if chosen.turn is None else 0.0
@@ -235,8 +235,8 @@ class _Finder:
 
     @cached_property
     def _updates(self) -> np.ndarray:
-        """Which of the plain ranges update weights and do no layer's work, by their kernels."""
-        return self.is_plain & (self._often(self.work.updates) > 0) & ~self._computes
+        """Which of the open ranges update weights and do no layer's work, by their kernels."""
+        return self.open & (self._often(self.work.updates) > 0) & ~self._computes
 
     @cached_property
     def _computes(self) -> np.ndarray:
@@ -285,6 +285,12 @@ class _Finder:
             return candidate.rule == CYCLES and bool(self.ranges.has_role("module")[spans].all())
         is_part = candidate.coverage_ratio < self.constants.holds_ratio * self.share
         return is_part and not self.ranges.has_role("iteration")[spans].any()
+
+    def lies_in(self, spans: np.ndarray, whole: Candidate) -> bool:
+        """Whether each of the spans is in an execution of another candidate."""
+        mask = np.zeros(len(self.open), bool)
+        mask[np.append(whole.spans, whole.alone)] = True
+        return bool((mask | self.ranges.inside(mask))[spans].all())
 
     def begins(self, candidate: Candidate) -> np.ndarray:
         """When each of the executions begins, ns."""
@@ -405,7 +411,7 @@ class _Finder:
         """Plain ranges that do a layer's work beside marked ones, in nearly every range that holds these (an encoder
         before the steps of a decoder); bool."""
         parent, called = self.ranges.parent, self._called
-        homes = np.unique(parent[marked & (parent >= 0)])
+        homes = np.unique(parent[marked])
         rows = np.flatnonzero(self.is_plain & self._computes & ~marked & ~self.ranges.around(marked))
         rows = rows[np.isin(parent[rows], homes)]
         often = np.bincount(called[rows], minlength=int(called.max(initial=0)) + 1)
@@ -593,7 +599,11 @@ class _Finder:
         held = self.inside[0][rows]
         if not optimises.any() and held[trains].sum() < self.constants.large_ratio * held.sum():
             return None  # a backward pass is a good part of a step
-        turn = np.cumsum(np.r_[False, ends[:-1] & ~ends[1:]])
+        # the last update before work of a layer ends a step
+        works = self._computes[rows] & ~ends if (self._computes[rows] & ~ends).any() else ~ends
+        last = np.flatnonzero(ends)
+        last = last[np.diff(np.cumsum(works)[last], append=len(rows)) > 0]
+        turn = np.searchsorted(last, np.arange(len(rows)))
         weight = np.where(self._training[rows], 0.0, self.inside[0][rows] + 1.0)
         call = int(np.argmax(np.bincount(folded, weights=weight * (is_call | ~is_call.any()))))
         is_pass = True

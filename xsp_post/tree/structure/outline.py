@@ -320,7 +320,9 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
     # levels: the outermost blocks are layers, unless they hold blocks that are
-    groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)[loop_kind] & is_block
+    groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)
+    groups[:-1] |= _hold_more_layers(sequence, rows, is_block)
+    groups = groups[loop_kind] & is_block
     closed = np.zeros(len(rows), bool)  # lies in a layer
     level = rows["level"].to_numpy().copy()
     for depth in range(1, int(rows["depth"].to_numpy().max(initial=0)) + 1):
@@ -340,6 +342,21 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
         guesses = [guess_type(sequence.traits, span, sequence.duration[span]) for span in spans]
         rows.loc[stretch, "layer_type"] = np.where(network[stretch], guesses, "")
     return rows
+
+
+def _hold_more_layers(sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarray) -> np.ndarray:
+    """Kinds of blocks that hold layers of another kind which repeat more often and cover more: of the time covered
+    what one of them in each execution does not describe. bool per kind."""
+    kinds, parent, start, end = (rows[c].to_numpy() for c in ("loop_kind", "parent", "start", "end"))
+    count = len(sequence.structure.kinds)
+    mine, time = np.flatnonzero(is_block), np.r_[0, np.cumsum(sequence.duration)]
+    held = np.bincount(kinds[mine], weights=(time[end] - time[start])[mine], minlength=count)
+    saved = held * (1 - len(sequence.executions) / np.maximum(np.bincount(kinds[mine], minlength=count), 1))
+    is_layer = np.array([kind.role == IS_LAYER for kind in sequence.structure.kinds], bool)
+    inner = mine[is_block[np.maximum(parent[mine], 0)] & (parent[mine] >= 0) & is_layer[kinds[mine]]]
+    most = np.zeros(count)
+    np.maximum.at(most, kinds[parent[inner]], saved[kinds[inner]])
+    return most > np.maximum(saved, 0)
 
 
 def _number_blocks(

@@ -1,0 +1,361 @@
+"""Smallest programs that each show one principle of what an execution or a layer is, after misses in a thirteenth
+author's programs (`boarders`)."""
+
+from random import Random
+
+from generators.boarders import B, Desk, cut
+
+
+def desk(view="none", **more):
+    d = Desk(Random(1), view, weights=False, host=1.0, **more)
+    d.speed, d.gap, d.stream, d.m.jitter = 1.0, 1.0, 7, 0.03
+    return d
+
+
+def work_before_the_loop():
+    """One upload of 4 MB before ten ranges `chunk`, each with a copy, six kernels, a copy."""
+    d = desk("own")
+    d.t.copy(4_000_000)
+    d.idle(5_000, 5_000)
+    for _ in range(10):
+        with d.step("chunk"):
+            d.t.copy(2_000_000)
+            d.go("pfb")
+            d.t.copy(8_000, "DtoH", pageable=False)
+        d.idle(100, 500)
+    return d.program("", "x")
+
+
+def outermost_range_with_all():
+    """`call` holds everything and recurs; inside it a prefix once and a step that recurs more often."""
+    d = desk("own")
+    for _ in range(5):
+        with d.step("call"):
+            d.t.copy(150_000)
+            d.go("siglip", times=3)
+            with d.say("prefix"):
+                d.go("gemma", times=3)
+            for _ in range(8):
+                with d.say("denoise_step"):
+                    d.go("expert", times=3)
+            d.t.copy(2_000, "DtoH")
+        d.idle(2_000, 6_000)
+    return d.program("", "x")
+
+
+def outermost_range_around_repeats():
+    """`chunk` holds everything; what is in it repeats four times in launches."""
+    d = desk("own")
+    for k in range(12):
+        d.stream = 13 + k % 2
+        with d.step("chunk"):
+            d.t.copy(1_000_000, pageable=False, stream=d.stream)
+            d.go("pfb", times=4)
+            d.t.copy(8_000, "DtoH", pageable=False, stream=d.stream)
+        d.idle(30, 600)
+    return d.program("", "x")
+
+
+def begin_of_a_range_cut():
+    """The recording began inside the first `chunk`; its children have no parent."""
+    d = desk("own")
+    for _ in range(5):
+        with d.step("chunk"):
+            with d.say("llm"):
+                for _ in range(8):
+                    d.go("tts_lm", times=3)
+                    d.go("tts_head")
+                    d.item()
+            with d.say("flow"):
+                for _ in range(5):
+                    d.go("cfm", times=3)
+                    d.go("guide")
+            with d.say("vocoder"):
+                d.go("hift", times=4)
+            d.t.copy(96_000, "DtoH")
+        d.idle(200, 2_000)
+    p = d.program("", "x")
+    cut(p, 0.05, 0.95)
+    return p
+
+
+def phases_in_order():
+    """An upload, then three turns of the same seven ranges, once each a turn, nothing around them."""
+    d = desk("own")
+    d.t.copy(9_000_000)
+    d.idle(5_000, 5_000)
+    for _ in range(3):
+        with d.new("x"):
+            with d.say("gen"):
+                for _ in range(6):
+                    d.go("embed")
+                    d.go("qkv", "fi_attn", "post", times=3)
+                    d.go("lm_head", "sampler_hot")
+                    d.item()
+            d.idle(500, 500)
+            with d.say("reward"):
+                d.idle(900, 900)
+            for name in ("old_log_prob", "ref"):
+                with d.say(name):
+                    for _ in range(2):
+                        d.go("embed")
+                        d.go("ln_attn", "ln_mlp", times=3)
+                        d.go("head", "loss")
+                    d.item()
+            with d.say("adv"):
+                d.go("gae", times=6)
+            with d.say("update_actor"):
+                for _ in range(2):
+                    d.go("embed", taped=True)
+                    d.go("ln_attn", "ln_mlp", times=3, taped=True)
+                    d.go("head", "loss", taped=True)
+                    d.backward()
+                    d.go("clip", "adamw")
+            with d.say("update_weights"):
+                d.go("gather", times=4)
+                d.t.copy(30_000_000, "DtoD")
+        d.idle(100, 900)
+    return d.program("", "x")
+
+
+def optional_part_of_a_step():
+    """Sixteen kernels a step; in one of six steps five more before them. No range, no pause, no copy."""
+    d, rng = desk(), Random(3)
+    for _ in range(40):
+        with d.new("x"):
+            if rng.random() < 0.16:
+                with d.any("x"):
+                    d.go("omm_nb")
+            d.go("omm_force")
+            d.go("omm_int")
+    return d.program("", "x")
+
+
+def optional_part_in_layers():
+    """Sixteen layers a step; in some steps more kernels at three places of each, in some another attention."""
+    d, rng = desk("torch"), Random(1)
+    for s in range(13):
+        is_prompt = s == 0 or rng.random() < 0.15
+        more = rng.random() < 0.6
+        with d.new("x"):
+            d.t.copy(8_192, pageable=False)
+            d.go("prep", "embed")
+            for _ in range(16):
+                d.kernels(B["qkv"][:2])
+                d.go("lora", times=3 * more)
+                d.kernels(B["qkv"][2:])
+                d.go("fa_prefill" if is_prompt else "fi_attn")
+                d.kernels(B["post"][:1])
+                d.go("lora", times=int(more))
+                d.kernels(B["post"][1:3])
+                d.go("lora", times=2 * more)
+                d.kernels(B["post"][3:])
+            d.go("lm_head", "sampler")
+            d.item()
+        d.idle(100, 800)
+    return d.program("", "x")
+
+
+def varying_number_inside():
+    """A detector once a frame, then none to four classifiers; the host waits after the detector, sleeps after all."""
+    d, rng = desk(), Random(5)
+    for _ in range(12):
+        with d.new("x"):
+            d.t.copy(3_000_000, pageable=False)
+            d.go("prepro")
+            d.go("trt_conv", times=6, size=2)
+            d.go("trt_head", "trt_nms")
+            d.t.copy(2_000, "DtoH")
+            d.t.sync(7)
+            for _ in range(rng.choice((0, 1, 1, 2, 3, 4))):
+                d.go("crop")
+                d.go("trt_conv", times=4)
+                d.go("trt_head")
+                d.t.copy(64, "DtoH", pageable=False)
+        d.idle(200, 8_000)
+    return d.program("", "x")
+
+
+def level_of_layers():
+    """Twelve equal layers and a head; then twice a smaller head of the same kernels and one more layer."""
+    d = desk("own")
+    for s in range(10):
+        with d.step(f"[Executor] _forward_step {s}: 0 ctx reqs, 8 gen reqs"):
+            parts = [
+                ("embed", {}),
+                *[(b, {"l": g}) for g in d.groups(12) for b in ("mla", "trt_moe")],
+                ("lm_head", {}),
+                ("sampler", {}),
+            ]
+            for _ in range(2):
+                parts += [("mtp_in", {}), ("mla", {"l": -2}), ("trt_moe", {"l": -2}), ("lm_head", {}), ("sampler", {})]
+            with d.say("_forward_step"):
+                d.graph(parts, 3)
+            d.t.copy(256, "DtoH", pageable=False)
+        d.idle(40, 300)
+    return d.program("", "x", "l")
+
+
+def repeats_within_a_part():
+    """`energy` and `forces` once a step; two equal layers in `energy`."""
+    d = desk("own")
+    for _ in range(12):
+        with d.step("md_step"):
+            with d.say("energy"):
+                d.go("mace_in")
+                for _ in range(2):
+                    with d.new("l"):
+                        d.go("mace")
+            with d.say("forces"), d.elsewhere():
+                d.go("mace_b", times=2)
+            d.t.copy(24_000, "DtoH")
+        d.idle(100, 900)
+    return d.program("", "x", "l")
+
+
+def two_ranges_one_layer():
+    """A range of attention and one of the MLP, strictly in turn, no range of the layer."""
+    d = desk("own")
+    for s in range(6):
+        with d.step(f"iteration {s}"):
+            for _ in range(4):
+                with d.new("l"):
+                    with d.say("TransformerLayer._forward_attention.self_attention"):
+                        d.go("te_attn")
+                    with d.say("TransformerLayer._forward_mlp.mlp"):
+                        d.go("te_mlp")
+            d.go("te_loss")
+            d.item()
+        d.idle(100, 900)
+    return d.program("", "x", "l")
+
+
+def layers_of_two_kinds():
+    """Eight layers, of four the last is of another kind; all are layers."""
+    d = desk("both")
+    for s in range(10):
+        with d.step(f"execute_context_{int(s == 0)}(64)_generation_{s}({s})"), d.say("gpu_model_runner: forward"):
+            d.go("embed")
+            for n in range(8):
+                with d.new("l"):
+                    d.go("q3attn" if n % 4 == 3 else "gdn" if s else "gdn_prefill", "q3moe")
+            d.go("lm_head", "sampler")
+            d.t.copy(64, "DtoH", pageable=False)
+        d.idle(60, 900)
+    return d.program("", "x", "l")
+
+
+def update_behind_backward():
+    """Modules have ranges; clip and Adam stand between backward and the wait that ends the step."""
+    d = desk("torch", modules="path")
+    for _s in range(4):
+        with d.new("x"):
+            d.t.copy(65_536, pageable=False)
+            d.go("embed", taped=True)
+            for n in range(6):
+                with d.layer("GPTNeoXLayer", n, "gpt_neox.layers"):
+                    d.go("ln_attn", "ln_mlp", taped=True)
+            d.go("head", "loss", taped=True)
+            d.backward()
+            d.go("clip", "adamw")
+            d.item()
+        d.idle(20, 300)
+    p = d.program("", "x")
+    cut(p, 0.12, 0.9)
+    return p
+
+
+def ends_of_a_pass():
+    """Modules `blocks.N` have ranges; two kernels before the first and two after the last are of the pass."""
+    d = desk("none", modules="path")
+    for n in range(14):
+        if n in (0, 7):
+            with d.any("xy"):
+                d.go("vae3d", times=9 * (n > 0))
+                d.go("embed")
+                d.go("umt5", times=4)
+        with d.new("x"):
+            for _ in range(2):
+                with d.new("y"):
+                    d.go("dit_in")
+                    for n in range(4):
+                        with d.layer("Block", n, "blocks"):
+                            d.go("dit")
+                    d.go("dit_out")
+            with d.any("y"):
+                d.go("guide")
+        d.idle(20, 200)
+    return d.program("", "xy")
+
+
+def a_word_of_training():
+    """`optimizer step N` holds five runs of a circuit, and the recording nothing else."""
+    d = desk("own")
+    with d.say("init"):
+        for _ in range(4):
+            d.t.copy(33_554_432)
+    for s in range(4):
+        with d.step(f"optimizer step {s}", "y"):
+            for _ in range(5):
+                with d.step("execute_circuit"):
+                    d.go("sv_init")
+                    for _ in range(4):
+                        d.go("rx", times=6)
+                        d.go("gate", times=3)
+                    d.go("expect")
+                    d.t.copy(16, "DtoH")
+                d.idle(10, 60)
+        d.idle(100, 900)
+    return d.program("", "xy")
+
+
+def siblings_left_out():
+    """Thirty ranges of a level hold all work; texts but for a number occur five times, one of them once."""
+    d, rng = desk("own"), Random(4)
+    rows = [r for b in ("rep", "sql", "newton", "conformer", "pfb") for r in B[b]]
+    for n in range(31):
+        with d.step(f"test_{'odd' if n == 17 else ('mm', 'join', 'fft', 'rope', 'scan', 'norm')[n % 6]}[{n}]"):
+            for _ in range(rng.randint(1, 7)):
+                name, us = rng.choice(rows)
+                d.t.launch(name.partition(" @")[0], us * rng.lognormvariate(0, 1))
+            d.t.sync()
+        d.idle(500, 3_000)
+    return d.program("", "x", may_be_nothing=("executions",))
+
+
+def evaluation_beside_steps():
+    """`train_step` and `validate` are siblings and hold all work between them."""
+    d = desk("own")
+    for _ in range(2):
+        for kind, times in (("train_step", 7), ("validate", 3)):
+            for _ in range(times):
+                with d.step(kind):
+                    d.t.copy(4_000_000, pageable=False)
+                    d.go("conv", times=5, taped=kind == "train_step")
+                    d.go("pool", "loss", taped=kind == "train_step")
+                    if kind == "train_step":
+                        d.backward()
+                        d.go("sgd", times=2)
+                    d.item()
+                d.idle(50, 900)
+        d.idle(20_000, 90_000)
+    return d.program("", "x")
+
+
+def another_thread_and_stream():
+    """A thread feeds pictures on a stream of its own, and reductions run on a third one; no range."""
+    d = desk()
+    feed = d.m.thread(9, d.t.now, "feeder")
+    for _ in range(8):
+        main, d.t = d.t, feed
+        d.t.wait_until(main.now - 100_000)
+        with d.any():
+            d.kernels(B["dali"], stream=50)
+        d.t = main
+        with d.new("x"):
+            d.go("conv", times=8, taped=True)
+            d.go("pool", "loss", taped=True)
+            d.backward(lambda k: d.go("allreduce", stream=51) if k % 12 == 11 else None)
+            d.go("sgd", "zero")
+        d.idle(50, 400)
+    return d.program("", "x")
