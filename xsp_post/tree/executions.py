@@ -235,8 +235,8 @@ class _Finder:
 
     @cached_property
     def _updates(self) -> np.ndarray:
-        """Which of the open ranges update weights and do no layer's work, by their kernels."""
-        return self.open & (self._often(self.work.updates) > 0) & ~self._computes
+        """Which of the plain ranges update weights and do no layer's work, by their kernels."""
+        return self.is_plain & (self._often(self.work.updates) > 0) & ~self._computes
 
     @cached_property
     def _computes(self) -> np.ndarray:
@@ -595,7 +595,8 @@ class _Finder:
         ranges, folded = self.ranges, self.ranges.folded_id[rows]
         trains, is_call = trains[rows], marked[rows]
         optimises = trains & (found_in(ranges.folded_texts, _UPDATES)[folded] | self._updates[rows])
-        ends = optimises if optimises.any() else trains
+        updates = (self._often(self.work.updates)[rows] > 0) & ~self._computes[rows]  # operators, too
+        ends = optimises if optimises.any() else trains | updates
         held = self.inside[0][rows]
         if not optimises.any() and held[trains].sum() < self.constants.large_ratio * held.sum():
             return None  # a backward pass is a good part of a step
