@@ -56,6 +56,41 @@ def outermost_range_around_repeats():
     return d.program("", "x")
 
 
+def parts_of_a_mini_batch():
+    """Two epochs of six mini-batches; in each `sample`, `fetch` (copies) and `compute`, named like phases."""
+    d = desk("own")
+    for _ in range(2):
+        with d.say("epoch"):
+            for _ in range(6):
+                with d.step("minibatch"):
+                    with d.say("sample"):
+                        d.go("pfb")
+                    with d.say("fetch"):
+                        d.t.copy(1_500_000)
+                    with d.say("compute"):
+                        d.go("embed")
+                        d.go("ln_attn", "ln_mlp", times=3)
+                        d.item()
+                d.idle(30, 200)
+        d.idle(1_000, 2_000)
+    return d.program("", "x")
+
+
+def sets_around_iterations():
+    """Two sets of nine iterations, a few kernels before each set: the ranges inside recur, the sets do not."""
+    d = desk("own")
+    for _ in range(2):
+        with d.say("CG set"):
+            d.go("gae", times=2)
+            for _ in range(9):
+                with d.step("CG iteration"):
+                    d.go("pfb")
+                    d.item()
+                    d.go("gae", times=2)
+        d.idle(400, 900)
+    return d.program("", "x")
+
+
 def begin_of_a_range_cut():
     """The recording began inside the first `chunk`; its children have no parent."""
     d = desk("own")

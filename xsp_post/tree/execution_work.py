@@ -59,18 +59,18 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
             span = np.where(graph, owners["launch_span"].to_numpy(), span)
         begin = activities["start_ns"].to_numpy()
         length = activities["end_ns"].to_numpy() - begin
-        # what is copied before the first kernel, in no range that has kernels, is set-up: no execution has to hold it
+        # what is copied before the first or behind the last kernel, in no range that has kernels, need be in no execution
         computes = activities["kind"].isin([ActivityKind.KERNEL, ActivityKind.GRAPH]).to_numpy()
         often = np.bincount(span[computes & (span >= 0)], minlength=len(spans))
-        is_set_up = begin < begin[computes].min(initial=begin.max())
-        is_set_up &= ~np.append(rollup.add_up(often, parent) > 0, False)[span] & computes.any()
-        rows = np.flatnonzero((launch_id >= 0) & ~is_set_up)
+        is_beside = ~np.append(rollup.add_up(often, parent) > 0, False)[span] & computes.any()
+        is_beside &= (begin < begin[computes].min(initial=begin.max())) | (begin > begin[computes].max(initial=0))
+        rows = np.flatnonzero((launch_id >= 0) & ~is_beside)
         launched = trace.launches["start_ns"].to_numpy()
         name = activities["name_id"].to_numpy()[rows]
         traits = Traits.of_names(trace.strings, name)
         work = Work(
             span[rows], activities["process_index"].to_numpy()[rows], launched[launch_id[rows]], length[rows], name,
-            traits.is_optimiser, does_layer_work(traits, np.arange(len(rows))), int(length[~is_set_up].sum()),
+            traits.is_optimiser, does_layer_work(traits, np.arange(len(rows))), int(length[~is_beside].sum()),
         )  # fmt: skip
     else:
         length = end - start

@@ -166,10 +166,10 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
-        # what lies in training steps, or in outermost ranges that recur and hold clearly more, is a part of these
+        # what lies in training steps, or in outermost ranges that recur and hold more, is a part of these
         wholes = [c for c in found if c.rule == TRAINING or (c.rule == OUTERMOST and c.recurs)]
         for whole in wholes if chosen is not None and chosen.turn is None else []:
-            least = 1.0 if whole.rule == TRAINING else constants.holds_ratio
+            least = 1.0 if whole.rule == TRAINING else 1 - constants.near_ratio
             is_less = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
             chosen = whole if is_less and finder.lies_in(chosen.spans, whole) else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
@@ -493,9 +493,8 @@ class _Finder:
         captures = found_in(ranges.folded_texts, "(?i)captur")[ranges.folded_id]
         part = found_in(ranges.folded_texts, _PART_OF_LAYER)[ranges.folded_id]
         outer = self.is_plain & (ranges.depth == 0) & ~captures & ~part
-        around = np.flatnonzero(outer)
-        inner = self.is_plain & np.isin(ranges.parent, around) & ~captures & ~part
-        if len(around) == 1 and self._recur(inner):  # a range around everything says nothing
+        inner = self.is_plain & np.isin(ranges.parent, np.flatnonzero(outer)) & ~captures & ~part
+        if not self._recur(outer) and self._recur(inner):  # a range around everything says nothing
             outer = inner
         called = self._called
         held = np.bincount(called[outer], weights=self.inside[0][outer], minlength=int(called.max(initial=0)) + 1)
