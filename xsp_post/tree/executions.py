@@ -166,11 +166,13 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
-        # what lies in training steps, or in outermost ranges that recur and hold more, is a part of these
-        wholes = [c for c in found if c.rule == TRAINING or (c.rule == OUTERMOST and c.recurs)]
+        # what lies in training steps, several in a turn of ranges, or in outermost ranges that recur and hold more, is a
+        # part of these
+        wholes = [c for c in found if c.rule in (TRAINING, CYCLES) or (c.rule == OUTERMOST and c.recurs)]
         for whole in wholes if chosen is not None and chosen.turn is None else []:
-            least = 1.0 if whole.rule == TRAINING else 1 - constants.near_ratio
+            least = 1 - constants.near_ratio if whole.rule == OUTERMOST else 1.0
             is_less = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
+            is_less |= whole.rule == CYCLES and len(finder.begins(whole)) < len(chosen.spans)
             chosen = whole if is_less and finder.lies_in(chosen.spans, whole) else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
