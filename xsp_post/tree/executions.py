@@ -171,9 +171,10 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         wholes = [c for c in found if c.rule in (TRAINING, CYCLES) or (c.rule == OUTERMOST and c.recurs)]
         for whole in wholes if chosen is not None and chosen.turn is None else []:
             least = 1 - constants.near_ratio if whole.rule == OUTERMOST else 1.0
-            is_less = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
-            is_less |= whole.rule == CYCLES and len(finder.begins(whole)) < len(chosen.spans)
-            chosen = whole if is_less and finder.lies_in(chosen.spans, whole) else chosen
+            is_part = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
+            if whole.rule == CYCLES:
+                is_part = len(finder.begins(whole)) < len(chosen.spans)
+            chosen = whole if is_part and finder.lies_in(chosen.spans, whole) else chosen
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             spare = constants.near_ratio if chosen.turn is None else 0.0
