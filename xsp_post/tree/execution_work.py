@@ -59,7 +59,7 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
             span = np.where(graph, owners["launch_span"].to_numpy(), span)
         begin = activities["start_ns"].to_numpy()
         length = activities["end_ns"].to_numpy() - begin
-        # what is copied before the first or behind the last kernel, in no range that has kernels, need be in no execution
+        # copies before the first or behind the last kernel, in no range that has kernels, need be in no execution
         computes = activities["kind"].isin([ActivityKind.KERNEL, ActivityKind.GRAPH]).to_numpy()
         often = np.bincount(span[computes & (span >= 0)], minlength=len(spans))
         is_beside = ~np.append(rollup.add_up(often, parent) > 0, False)[span] & computes.any()

@@ -166,8 +166,8 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
-        # what lies in training steps, several in a turn of ranges, or in outermost ranges that recur and hold more, is a
-        # part of these
+        # what lies in training steps, several in a turn of ranges, or in outermost ranges that recur and hold more, is
+        # a part of these
         wholes = [c for c in found if c.rule in (TRAINING, CYCLES) or (c.rule == OUTERMOST and c.recurs)]
         for whole in wholes if chosen is not None and chosen.turn is None else []:
             least = 1 - constants.near_ratio if whole.rule == OUTERMOST else 1.0
