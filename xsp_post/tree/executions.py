@@ -166,15 +166,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             least = constants.most_ratio * len(finder.work.ns)
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
-        # what lies in training steps, several in a turn of ranges, or in outermost ranges that recur and hold more, is
-        # a part of these
-        wholes = [c for c in found if c.rule in (TRAINING, CYCLES) or (c.rule == OUTERMOST and c.recurs)]
-        for whole in wholes if chosen is not None and chosen.turn is None else []:
-            least = 1 - constants.near_ratio if whole.rule == OUTERMOST else 1.0
-            is_part = chosen is not whole and chosen.coverage_ratio < least * whole.coverage_ratio
-            if whole.rule == CYCLES:
-                is_part = len(finder.begins(whole)) < len(chosen.spans)
-            chosen = whole if is_part and finder.lies_in(chosen.spans, whole) else chosen
+        chosen = chosen if chosen is None or chosen.turn is not None else finder.whole_of(chosen, found)
         if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             spare = constants.near_ratio if chosen.turn is None else 0.0
@@ -289,11 +281,21 @@ class _Finder:
         is_part = candidate.coverage_ratio < self.constants.holds_ratio * self.share
         return is_part and not self.ranges.has_role("iteration")[spans].any()
 
-    def lies_in(self, spans: np.ndarray, whole: Candidate) -> bool:
-        """Whether each of the spans is in an execution of another candidate."""
-        mask = np.zeros(len(self.open), bool)
-        mask[np.append(whole.spans, whole.alone)] = True
-        return bool((mask | self.ranges.inside(mask))[spans].all())
+    def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
+        """What a candidate is a part of, else itself: training steps, turns of ranges with several in each, outermost
+        ranges that recur and hold more."""
+        for outer in found:
+            if outer.rule == CYCLES:
+                is_part = len(self.begins(outer)) < len(candidate.spans)
+            else:
+                least = 1 - self.constants.near_ratio if outer.rule == OUTERMOST else 1.0
+                is_part = outer.rule == TRAINING or (outer.rule == OUTERMOST and outer.recurs)
+                is_part &= candidate.coverage_ratio < least * outer.coverage_ratio
+            mask = np.zeros(len(self.open), bool)
+            mask[np.append(outer.spans, outer.alone)] = True
+            if outer is not candidate and is_part and (mask | self.ranges.inside(mask))[candidate.spans].all():
+                candidate = outer
+        return candidate
 
     def begins(self, candidate: Candidate) -> np.ndarray:
         """When each of the executions begins, ns."""
