@@ -171,6 +171,15 @@ def test_why_nothing_is_advised_is_said(tmp_path):
     assert "a CUDA graph was recorded" in why_none(analyze([tmp_path / "report.sqlite"]), graph)
 
 
+def test_what_is_too_little_for_a_verdict_says_how_busy_the_device_was(tmp_path):
+    """Twelve kernels end to end: nothing repeats, but nobody waits either."""
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for k in range(12):
+        builder.kernel("gemm", launch=(3 * k * US, (3 * k + 2) * US), run=((9 + 50 * k) * US, (59 + 50 * k) * US))
+    said = why(analyze([builder.write(tmp_path / "report.sqlite")]), is_first=True)
+    assert said.verdict["sentence"].endswith("12 device operations, busy 100.0 % of 600 µs.")
+
+
 def test_captures_that_have_nothing_in_common_have_a_verdict_each(tmp_path):
     paths = []
     for name, what in (("one", {"host": 300}), ("two", {"sync": 300})):

@@ -273,7 +273,7 @@ def _busy(limit: Limit) -> str:
 
 def _kernel_sentences(results: Results, limit: Limit) -> list[str]:
     """What limits the kernels, or what would show it."""
-    window, work = limit.window, _work_name(limit)
+    window, work = limit.window, resource_word(limit, KERNELS)
     kernel = max(int(window["kernel_ns"]), 1)
     if int(window["graph_busy_ns"]) > kernel:
         return [sentence("kernels.graphs")]
@@ -312,10 +312,6 @@ def group_word(limit: Limit, group: str) -> str:
     return sentence("group.operator" if group == "kernel" and not limit.is_gpu else f"group.{group}")
 
 
-def _work_name(limit: Limit) -> str:
-    return "kernels" if limit.is_gpu else "operators"
-
-
 def cause_text(row: CauseRow, most: int = 60) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
     call = f" ({shorten(called(row.call_name), most)})" if row.call_name else ""
@@ -337,12 +333,9 @@ def cause_text(row: CauseRow, most: int = 60) -> str:
 def verdict_line(results: Results) -> Text:
     """What stands first on the terminal: one line, or one for each capture where they have nothing in common."""
     own = own_verdicts(results)
-    lines = [_line(results, find_limit(results, [number]), name) for number, name in own.items()]
-    return Text("\n").join(lines or [_line(results, main_limit(results), "")])
-
-
-def _line(results: Results, limit: Limit, name: str) -> Text:
-    return verdict_text({"word": word_of(limit), "sentence": sentence_of(results, limit)}, name)
+    each = [(find_limit(results, [number]), name) for number, name in own.items()] or [(main_limit(results), "")]
+    said = [({"word": word_of(limit), "sentence": sentence_of(results, limit)}, name) for limit, name in each]
+    return Text("\n").join(verdict_text(*one) for one in said)
 
 
 def verdict_text(said: dict[str, Any], capture: str = "") -> Text:

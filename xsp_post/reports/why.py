@@ -108,9 +108,7 @@ def why(results: Results, *, layer: str = "", is_first: bool = False, is_brief: 
 def ranks_line(results: Results) -> str:
     """Which rank the others wait for, from the table of ranks; "" with fewer than two."""
     ranks = frame_or_empty(results, "ranks")
-    if len(ranks) < 2:
-        return ""
-    return f"{rank_sentence(ranks)} More: xsp-post table ranks"
+    return f"{rank_sentence(ranks)} More: xsp-post table ranks" if len(ranks) > 1 else ""
 
 
 def late_rank_line(results: Results) -> str:
