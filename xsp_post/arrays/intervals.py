@@ -283,16 +283,16 @@ def grouped_union(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
         order = np.argsort(group, kind="stable")
         group, start, end = group[order], start[order], end[order]
         del order
-    begins = np.r_[True, group[1:] != group[:-1]]
-    first = np.flatnonzero(begins)
-    low = start[first]
-    # shift each group to a range of its own, so that one running maximum serves all of them
-    span = np.maximum(np.maximum.reduceat(end, first) - low, 0) + 1
-    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
-    reach = end + shift
-    np.maximum.accumulate(reach, out=reach)
-    reach -= shift
-    del shift
+    begins, reach = np.r_[True, group[1:] != group[:-1]], end
+    if (~begins[1:] & (end[1:] < end[:-1])).any():  # else each end is the last of its group so far
+        first = np.flatnonzero(begins)
+        low = start[first]
+        # shift each group to a range of its own, so that one running maximum serves all of them
+        span = np.maximum(np.maximum.reduceat(end, first) - low, 0) + 1
+        shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
+        reach = end + shift
+        np.maximum.accumulate(reach, out=reach)
+        reach -= shift
     begins[1:] |= start[1:] > reach[:-1]
     at = np.flatnonzero(begins)
     return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]

@@ -45,8 +45,9 @@ def to_frame(findings: Iterable[Finding]) -> pd.DataFrame:
 
 def worst_first(frame: pd.DataFrame) -> pd.DataFrame:
     """The rows of the table by severity, those of one severity in their order."""
-    order = frame["severity"].map({s: i for i, s in enumerate(SEVERITIES)})
-    return frame.loc[order.sort_values(kind="stable").index].reset_index(drop=True)
+    place = dict(zip(SEVERITIES, range(len(SEVERITIES))))  # an edited store may name another one: last
+    order = frame["severity"].map(lambda one: place.get(one, len(place))).to_numpy(int).argsort(kind="stable")
+    return frame.iloc[order].reset_index(drop=True)
 
 
 def from_frame(frame: pd.DataFrame) -> list[Finding]:

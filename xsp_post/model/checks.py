@@ -159,7 +159,7 @@ def _check_additive(tree: Tree) -> None:
     """Inclusive = own + children's; the parts of the device time add up to it; own = what hangs at the node."""
     nodes, activities = tree.nodes, tree.activities
     where = f"{tree.trace.provenance.source_name}: tree.nodes"
-    parent = nodes["parent_id"].to_numpy()
+    parent = nodes["parent_id"].to_numpy(np.intp)
     for column, own in _ADDITIVE.items():
         below = sums_per_node(parent[1:], nodes[column].to_numpy()[1:], len(nodes))
         wrong = nodes[column].to_numpy() != below + nodes[own].to_numpy()
@@ -184,7 +184,7 @@ def _children_outside(tree: Tree) -> list[Finding]:
     if any(one.code == "child-outside-parent" for one in tree.findings):
         return []
     nodes = tree.nodes
-    parent = np.maximum(nodes["parent_id"].to_numpy(), 0)
+    parent = np.maximum(nodes["parent_id"].to_numpy(np.intp), 0)
     is_span = np.isin(nodes["kind"].to_numpy(), _SPAN_KINDS)
     thread, start, end = (nodes[c].to_numpy() for c in ("thread_index", "start_ns", "end_ns"))
     compared = is_span & is_span[parent] & (thread == thread[parent])
