@@ -216,6 +216,5 @@ class Some(Results):
 
 
 def _columns(frame: pd.DataFrame, columns: Sequence[str] | None) -> pd.DataFrame:
-    if columns is None:
-        return frame
-    return pd.DataFrame({column: frame[column] for column in columns}, frame.index, copy=False)  # in half the time
+    # in half of the time of frame[list(columns)]
+    return frame if columns is None else pd.DataFrame({c: frame[c] for c in columns}, frame.index, copy=False)
