@@ -250,7 +250,7 @@ class _Run:
         if self.plan.deep_at != OPTIMAL:
             return (int(self.plan.deep_at),)
         if RUN_MODEL not in self.levels or len(sizes) == 1:
-            return (max(sizes),) if len(sizes) > 1 else sizes
+            return (max(sizes),)
         throughput = {
             made.batch_size: made.batch_size / latency
             for made in self.captures
@@ -271,18 +271,21 @@ class _Run:
         self.on_step(number, self._least_count(), step, None)
         try:
             with run_folder.as_output_error(plans[0].directory):
-                made = _collect(plans)
+                if len(plans) == 1:
+                    made = [collectors.get(plans[0].collector).collect(plans[0])]
+                else:
+                    made = collect_together([(cast(InProcess, collectors.get(one.collector)), one) for one in plans])
         except ToolError as error:
             if not self._may_go_on(step, error):
                 raise
-            self._leave_out(number, step, plans[0].directory, error)
-            return
-        self.captures += made
-        if made[0].status == OUT_OF_MEMORY:
-            self.too_large.add(step.batch_size)
-            self.notes.append(f"batch size {step.batch_size} ran out of memory at level {' + '.join(step.levels)}")
+            made = [self._left_out(step, plans[0].directory, error)]
         else:
-            capture.check_alike([other for other in self.captures if other.status == DONE])
+            self.captures += made
+            if made[0].status == OUT_OF_MEMORY:
+                self.too_large.add(step.batch_size)
+                self.notes.append(f"batch size {step.batch_size} ran out of memory at level {' + '.join(step.levels)}")
+            else:
+                capture.check_alike([other for other in self.captures if other.status == DONE])
         self.write_manifest("running")
         self.on_step(number, self._least_count(), step, made)
 
@@ -297,8 +300,8 @@ class _Run:
         has_counters = any(made.level == RUN_COUNTERS and made.status == DONE for made in self.captures)
         return bool(step.metric_set) and has_counters and error.code != "ncu-permission"
 
-    def _leave_out(self, number: int, step: Step, folder: Path, error: ToolError) -> None:
-        """Go on without a metric set: its folder stays for the reader, which makes a finding of it."""
+    def _left_out(self, step: Step, folder: Path, error: ToolError) -> Capture:
+        """A metric set that the run goes on without: its folder stays for the reader, which makes a finding of it."""
         level = step.levels[0]
         made = Capture(level, step.batch_size, step.repeat, self.collector_names[level], FAILED, error.message,
                        metric_set=step.metric_set, directory=folder)  # fmt: skip
@@ -307,8 +310,7 @@ class _Run:
                 made.save()
         self.notes.append(f"no counters of {step.metric_set} at batch size {step.batch_size}: {made.reason}; "
                           "the same command with --resume tries them again")  # fmt: skip
-        self.write_manifest("running")
-        self.on_step(number, self._least_count(), step, [made])
+        return made
 
     def _fresh_folder(self, step: Step, level: str) -> Path:
         """A new, empty folder with the next number; what a killed attempt left of the same step goes."""
@@ -366,12 +368,6 @@ class _Run:
                 for made in self.captures
             ],
         })  # fmt: skip
-
-
-def _collect(plans: Sequence[CapturePlan]) -> list[Capture]:
-    if len(plans) == 1:
-        return [collectors.get(plans[0].collector).collect(plans[0])]
-    return collect_together([(cast(InProcess, collectors.get(plan.collector)), plan) for plan in plans])
 
 
 def deep_batch_size(throughput: dict[int, float]) -> int:

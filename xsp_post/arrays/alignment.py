@@ -31,7 +31,7 @@ def align(known: np.ndarray, other: np.ndarray, seed_length: int = SEED_LENGTH) 
             result[at : at + length] = start + np.arange(length)
             at, go_on, missed = at + length, start + length, 0
         else:
-            after = at + 1 if missed < seed.length and go_on + 1 < len(known) else seed.next_seed(at)
+            after = at + 1 if missed < seed.length and go_on + 1 < len(known) else int(seed.next[at])
             go_on, missed, at = go_on + after - at, missed + after - at, after
     return result
 
@@ -74,8 +74,9 @@ class _Seeds:
         wanted = window[self.offset :]
         self.first = np.searchsorted(self.sorted, wanted, side="left")
         self.last = np.searchsorted(self.sorted, wanted, side="right")
-        has_seed = np.append(np.flatnonzero(self.last > self.first), self.other_count)
-        self.seed_positions = has_seed
+        begins = np.append(np.flatnonzero(self.last > self.first), self.other_count)
+        # by position of ``other``: the next one after it at which a window of seed length is one of ``known``
+        self.next = begins[np.searchsorted(begins, np.arange(1, self.other_count + 1))]
 
     def best(self, at: int, go_on: int) -> tuple[int, int]:
         """Start in known and length of the best piece from ``at``: the one that goes on unless another is longer than
@@ -92,10 +93,6 @@ class _Seeds:
         equal = np.sort(candidates[lengths == longest])
         after = equal[equal >= go_on]
         return int(after[0] if len(after) else equal[0]), longest
-
-    def next_seed(self, at: int) -> int:
-        """The next position of ``other``, after ``at``, at which a window of seed length is one of ``known``."""
-        return int(self.seed_positions[np.searchsorted(self.seed_positions, at + 1)])
 
     def _common(self, start: int, at: int) -> int:
         return int(self._common_many(np.array([start], np.int64), at)[0])

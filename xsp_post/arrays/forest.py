@@ -26,14 +26,14 @@ class Forest:
             size = _sizes(parent)
             self.first = _preorder(parent, size)
             self.stop = self.first + size
-        self._inner = np.flatnonzero(self.stop > self._first() + 1)  # the nodes that others hang below: few
+        self._inner = np.flatnonzero(self.stop > self.positions() + 1)  # the nodes that others hang below: few
 
     def add_up(self, values: np.ndarray) -> Int:
         """Inclusive sums: each node's value plus those of its descendants; exact."""
         running = np.zeros(len(self.stop) + 1, np.int64)
         np.cumsum(self._ordered(values), out=running[1:])
         total = values.astype(np.int64)
-        total[self._inner] = running[self.stop[self._inner]] - running[self._first(self._inner)]
+        total[self._inner] = running[self.stop[self._inner]] - running[self.positions(self._inner)]
         return total
 
     def add_down(self, values: np.ndarray) -> np.ndarray:
@@ -41,12 +41,12 @@ class Forest:
         ended = np.zeros(len(values) + 1, values.dtype)
         np.add.at(ended, self.stop, values)
         sums = np.cumsum(self._ordered(values)) - np.cumsum(ended[:-1])
-        return sums if self.is_ordered else sums[self._first()]
+        return sums if self.is_ordered else sums[self.positions()]
 
     def depth(self) -> Int:
         """0 for roots."""
         depth = _open_count(self.stop)
-        return depth if self.is_ordered else depth[self._first()]
+        return depth if self.is_ordered else depth[self.positions()]
 
     def inside(self, mask: Bool) -> Bool:
         """Which nodes have an ancestor (not themselves) in ``mask``."""
@@ -54,10 +54,10 @@ class Forest:
         if not len(rows):
             return np.zeros(len(mask), bool)
         open_count = np.zeros(len(mask) + 1, np.int32)
-        open_count[self._first(rows) + 1] = 1
+        open_count[self.positions(rows) + 1] = 1
         np.subtract.at(open_count, self.stop[rows], np.int32(1))
         is_open = np.cumsum(open_count[:-1], dtype=np.int32) > 0
-        return is_open if self.is_ordered else is_open[self._first()]
+        return is_open if self.is_ordered else is_open[self.positions()]
 
     def around(self, mask: Bool) -> Bool:
         """Which nodes have a descendant (not themselves) in ``mask``."""
@@ -66,7 +66,7 @@ class Forest:
         running = np.zeros(len(mask) + 1, np.int32)
         np.cumsum(self._ordered(mask), out=running[1:], dtype=np.int32)
         result = np.zeros(len(mask), bool)
-        result[self._inner] = running[self.stop[self._inner]] > running[self._first(self._inner) + 1]
+        result[self._inner] = running[self.stop[self._inner]] > running[self.positions(self._inner) + 1]
         return result
 
     def nearest(self, mask: Bool) -> Int:
@@ -76,8 +76,8 @@ class Forest:
         if not len(rows):
             return np.full(count, -1, np.int32)
         if not self.is_ordered:
-            rows = rows[np.argsort(self._first(rows), kind="stable")]
-        first, stop = self._first(rows), self.stop[rows]
+            rows = rows[np.argsort(self.positions(rows), kind="stable")]
+        first, stop = self.positions(rows), self.stop[rows]
         around = _nearest_open(first, stop)
         # where a stretch begins its node is the nearest, where it ends again the one around it
         change = np.full(count + 1, -1, np.int32)
@@ -87,17 +87,14 @@ class Forest:
         node = np.concatenate([rows, np.where(around >= 0, rows[around], -1)]).astype(np.int32)[change[at]]
         result = np.full(count, -1, np.int32)
         result[at[0] :] = np.repeat(node, np.diff(np.append(at, count)))
-        return result if self.is_ordered else result[self._first()]
+        return result if self.is_ordered else result[self.positions()]
 
     def outermost_around(self, mask: Bool) -> Int:
         """The outermost node at or above each node that is in ``mask``, −1 none."""
         return self.nearest(mask & ~self.inside(mask))
 
-    def positions(self) -> Int:
+    def positions(self, rows: Int | slice = slice(None)) -> Int:
         """Position of each node in pre-order."""
-        return self._first()
-
-    def _first(self, rows: Int | slice = slice(None)) -> Int:
         if self.first is not None:
             return self.first[rows]
         return np.arange(len(self.stop)) if isinstance(rows, slice) else rows
@@ -106,7 +103,7 @@ class Forest:
         if self.is_ordered:
             return values
         result = np.empty(len(values), values.dtype)
-        result[self._first()] = values
+        result[self.positions()] = values
         return result
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TypeAlias, overload
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias, overload
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -64,6 +64,12 @@ def taken(strings: Strings, numbers: np.ndarray, unnamed: str) -> np.ndarray | p
             return strings.array.slice(first, count)  # as they were read, mostly: nothing is copied
     texts = strings[np.maximum(numbers, 0)] if len(strings) else np.full(len(numbers), "", object)
     return np.where(numbers >= 0, texts, unnamed).astype(object, copy=False)
+
+
+def of_each(values: np.ndarray, said: Callable[[Any], Any], dtype: type) -> np.ndarray:
+    """What is said of each value, asked once of those that are alike."""
+    codes, used = pd.factorize(values)
+    return np.array([said(one) for one in used.tolist()], dtype)[codes]
 
 
 # -- Texts by number → a column for a frame ----------------------------------------------------------------------------

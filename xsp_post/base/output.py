@@ -388,15 +388,15 @@ def _exists(target: Path) -> OutputError:
     return OutputError(f"{target} exists already. It was not changed.", code="output-exists")
 
 
+_OF_SQLITE = (
+    ("full", errno.ENOSPC), ("readonly", errno.EACCES), ("unable to open", errno.EACCES), ("disk I/O", errno.EIO),
+)  # fmt: skip
+
+
 def _database_failure(target: Path, error: sqlite3.OperationalError) -> Exception:
-    text = str(error)
-    if "full" in text:
-        return failure(target, OSError(errno.ENOSPC, text))
-    if "readonly" in text or "unable to open" in text:
-        return failure(target, OSError(errno.EACCES, text))
-    if "disk I/O" in text:
-        return failure(target, OSError(errno.EIO, text))
-    return error  # a wrong statement is a defect of ours, not of the disk
+    number = next((number for part, number in _OF_SQLITE if part in str(error)), 0)
+    # a wrong statement is a defect of ours, not of the disk
+    return failure(target, OSError(number, str(error))) if number else error
 
 
 def failure(target: Path, error: OSError) -> OutputError:

@@ -7,7 +7,7 @@ which hands it to another worker. Where no process can be forked (macOS, Windows
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -15,7 +15,6 @@ from functools import partial
 from importlib import import_module
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 from xsp_post.base import children, sealed, stops
 from xsp_post.base.errors import EXIT_OUTPUT, CaptureError, OutputError, ToolError, XspPostError, defect, in_words
@@ -85,18 +84,15 @@ def _on(
 def _outcome(job: Job, future: Future[Outcome]) -> Outcome:
     """What a finished future says: an outcome, or why there is none."""
     try:
-        error = future.exception()
-    except CancelledError as cancelled:
-        error = cancelled
-    if error is None:
         return future.result()
+    except BaseException as raised:
+        error = raised
     if isinstance(error, (OutputError, KeyboardInterrupt)):
         raise error
     if isinstance(error, (XspPostError, OSError)) and not isinstance(error, BrokenProcessPool):
         return failure(job, in_words(error))
     # by its name, so that distributed need not be imported where it is not used
-    died = type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError")
-    if died:
+    if type(error).__name__ in ("KilledWorker", "CancelledError", "FutureCancelledError"):
         return _died(job)
     known = in_words(error)
     if known.code == "out-of-memory":
@@ -195,7 +191,7 @@ def _on_pool(work: Work, jobs: Sequence[Job], workers: int) -> Iterator[tuple[Jo
 
 @contextmanager
 def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
-    """(executor, threads of the cluster). Raises `ToolError` when there is none."""
+    """(executor, threads of the cluster; eight where it is still starting). Raises `ToolError` when there is none."""
     try:
         from distributed import Client
     except ModuleNotFoundError as error:
@@ -209,11 +205,6 @@ def _cluster(address: str) -> Iterator[tuple[Executor, int]]:
             f"{address}: no Dask scheduler answers there ({type(error).__name__})", code="cluster-unreachable"
         ) from error
     try:
-        yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), _width(client)
+        yield client.get_executor(pure=False, retries=_CLUSTER_RETRIES), sum(client.nthreads().values()) or 8
     finally:
         client.close()
-
-
-def _width(client: Any) -> int:
-    """Threads of all workers; a cluster that is still starting counts as eight."""
-    return sum(client.nthreads().values()) or 8

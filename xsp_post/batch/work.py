@@ -206,15 +206,6 @@ def as_outcome(said: list[Any]) -> Outcome:
     return Outcome(row, {name: pd.DataFrame(columns) for name, columns in data.items()})
 
 
-def read_header(path: Path) -> dict[str, Any] | None:
-    """The first line of a record; None where there is none or it is damaged."""
-    try:
-        with path.open(encoding="utf-8") as file:
-            return json.loads(file.readline())
-    except (OSError, ValueError):
-        return None
-
-
 def read_outcome(path: Path) -> Outcome:
     """A finished job from its record: the same rows and frames as from the worker."""
     with path.open(encoding="utf-8") as file:
@@ -227,8 +218,12 @@ def current_row(folder: Path, job: Job, options: Options) -> dict[str, Any] | No
     A file of the same size and times is taken for unchanged; one that was only touched is read and compared by
     its SHA-256.
     """
-    header = read_header(record_path(folder, job))
-    if header is None or not header.get("is_lasting") or header.get("options") != options_key(options, job):
+    try:
+        with record_path(folder, job).open(encoding="utf-8") as file:
+            header = json.loads(file.readline())
+    except (OSError, ValueError):
+        return None
+    if not header.get("is_lasting") or header.get("options") != options_key(options, job):
         return None
     row = header["row"]
     if row["store_name"] and not (folder / row["store_name"]).is_file():

@@ -40,8 +40,6 @@ def of_kineto(events: pd.DataFrame) -> pd.DataFrame:
 def of_nsys(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
     """``CUDA_GPU_MEMORY_USAGE_EVENTS``. The call with the same correlation id says the thread; it says the time, too,
     where the event has none (some versions write 0)."""
-    if not table.num_rows:
-        return empty_frame(ALLOCATION_DTYPES)
     launch = launch_of(process, numbers(table, "correlation_id"), launches)
     start = numbers(table, "start_ns")
     start = np.where((start > 0) | (launch < 0), start, of_launch(launches, "start_ns", launch))

@@ -107,7 +107,6 @@ def main() -> None:
         answer = error
     with os.fdopen(answer_to, "wb") as stream:
         pickle.dump(answer, stream, protocol=pickle.HIGHEST_PROTOCOL)
-    stream.close()
     os._exit(0)  # the reader may fail once more when it is unloaded
 
 

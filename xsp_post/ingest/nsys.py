@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.texts import of_each
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import allocations, nsys_activities, nsys_waits
@@ -270,11 +271,9 @@ class _Reader:
             example = f"{format_ns(spent)} spent in it during the capture"
             self.findings.append(finding("module-loading", count=int(loading.sum()), example=example))
             return
-        codes, used = pd.factorize(launches["name_id"].to_numpy())
-        names = self.strings.texts
-        texts = [names[name] if name >= 0 else "" for name in used.tolist()]
-        loads = np.array([*(text.startswith(_MODULE_LOADING_CALLS) for text in texts), False])
-        self.module_loading_ns = launches["start_ns"].to_numpy()[loads[codes]]
+        names, texts = launches["name_id"].to_numpy(), self.strings.texts
+        loads = of_each(names, lambda one: one >= 0 and texts[one].startswith(_MODULE_LOADING_CALLS), bool)
+        self.module_loading_ns = launches["start_ns"].to_numpy()[loads]
 
     def _waits(self, tables: dict[str, pa.Table], launches: pd.DataFrame) -> dict[str, pd.DataFrame]:
         """The optional frames: what was waited for, memory, samples, and the profiler's own overhead."""

@@ -5,6 +5,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.repeats import numbered
+from xsp_post.arrays.texts import of_each
 from xsp_post.ingest.nsys_requests import NO_MEMORY_KIND, launch_detail
 from xsp_post.ingest.nsys_strings import Interner, numbers
 from xsp_post.ingest.nsys_threads import Numbering
@@ -90,9 +91,8 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
     if kind is ActivityKind.MEMSET:
         return np.full(table.num_rows, strings.text("[CUDA memset]"), np.int32)
     if kind is ActivityKind.MEMCPY:
-        codes, unique = pd.factorize(numbers(table, "copy_kind"))
-        names = [strings.text(_COPY_KINDS.get(int(u), f"[CUDA memcpy kind {int(u)}]")) for u in unique]
-        return np.array([*names, -1], np.int32)[codes]
+        kinds = numbers(table, "copy_kind")
+        return of_each(kinds, lambda one: strings.text(_COPY_KINDS.get(one, f"[CUDA memcpy kind {one}]")), np.int32)
     columns = ["graph_id", "graph_exec_id"]
     graphs = pd.DataFrame({name: numbers(table, name) for name in columns}, copy=False)
     codes, first = numbered(graphs, columns)

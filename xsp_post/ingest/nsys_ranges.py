@@ -4,6 +4,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.arrays.texts import of_each
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest.nsys_strings import Interner, numbers, without_abi_suffix
 from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
@@ -72,17 +73,12 @@ class RangeReader:
         return pd.DataFrame(columns, copy=False)
 
     def _payload(self, nvtx: pa.Table) -> np.ndarray:
-        count = nvtx.num_rows
-        if not count:
-            return none(count)
         payload = _texts(self.strings, nvtx, "json_text", "json_number")
         for column in ("int64_value", "uint64_value"):
             values = numbers(nvtx, column)
             has = (values != NULL) & (payload < 0)
             if has.any():
-                codes, unique = pd.factorize(values[has])
-                texts = np.array([self.strings.text(str(u)) for u in unique.tolist()], np.int32)
-                payload[has] = texts[codes]
+                payload[has] = of_each(values[has], lambda one: self.strings.text(str(one)), np.int32)
         return payload
 
     def _shapes_from_marks(self, spans: pd.DataFrame, marks: pa.Table) -> pd.DataFrame:
@@ -90,9 +86,8 @@ class RangeReader:
         from xsp_post.arrays.intervals import nest
 
         texts = _texts(self.strings, marks, "text", "text_number")
-        codes, used = pd.factorize(texts)
         known = self.strings.texts
-        is_shape = np.array([one >= 0 and known[one].startswith("shape:") for one in used.tolist()], bool)[codes]
+        is_shape = of_each(texts, lambda one: one >= 0 and known[one].startswith("shape:"), bool)
         if not is_shape.any():
             return spans
         thread = self.numbering.thread_index(numbers(marks, "global_tid"))[is_shape].astype(np.int64)

@@ -51,6 +51,4 @@ class Numbering:
 
 
 def _unique(table: pa.Table, column: str) -> np.ndarray:
-    if not table.num_rows:
-        return np.zeros(0, np.int64)
     return pc.unique(table.column(column)).to_numpy(zero_copy_only=False)

@@ -9,11 +9,11 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.joins import join_ids
-from xsp_post.arrays.texts import Strings
+from xsp_post.arrays.texts import Strings, of_each
 from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL
-from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
+from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind
 
 # What the call's name says, first match wins.
 _KINDS = (
@@ -24,13 +24,12 @@ _KINDS = (
     ("DeviceSynchronize", SyncKind.DEVICE),
     ("ThreadSynchronize", SyncKind.DEVICE),
     ("CtxSynchronize", SyncKind.DEVICE),
+    ("", SyncKind.OTHER),
 )
 
 
 def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFrame, texts: Strings) -> pd.DataFrame:
     """The frame ``Trace.synchronizations``; ``process`` is the process index of every row."""
-    if not table.num_rows:
-        return empty_frame(SYNCHRONIZATION_DTYPES)
     launch = launch_of(process, numbers(table, "correlation_id"), launches)
     name = of_launch(launches, "name_id", launch)
     start, end = numbers(table, "start_ns"), numbers(table, "end_ns")
@@ -48,8 +47,6 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
 
 
 def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
-    if not table.num_rows:
-        return empty_frame(CUDA_EVENT_DTYPES)
     columns = {
         "process_index": process,
         "launch_id": launch_of(process, numbers(table, "correlation_id"), launches),
@@ -70,10 +67,7 @@ def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFra
 
 def kinds_of(name_id: np.ndarray, texts: Strings) -> np.ndarray:
     """What each call waits for, by its name's string id; OTHER where it synchronises beside its work (``cudaFree``)."""
-    codes, used = pd.factorize(name_id)
-    names = [texts[name] if name >= 0 else "" for name in used.tolist()]
-    kinds = [next((int(kind) for part, kind in _KINDS if part in name), int(SyncKind.OTHER)) for name in names]
-    return np.array([*kinds, 0], np.int8)[codes]
+    return of_each(name_id, lambda id: next(k for part, k in _KINDS if part in (texts[id] if id >= 0 else "")), np.int8)
 
 
 def of_launch(launches: pd.DataFrame, column: str, launch: np.ndarray) -> np.ndarray:

@@ -8,7 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.joins import join_ids
-from xsp_post.arrays.texts import Strings
+from xsp_post.arrays.texts import Strings, of_each
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO
 from xsp_post.model.trace import ActivityKind
@@ -51,9 +51,7 @@ def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: 
 
 
 def _named(names: np.ndarray, texts: Strings, pattern: re.Pattern[str]) -> np.ndarray:
-    codes, used = pd.factorize(names)
-    matches = [name >= 0 and pattern.search(str(texts[name])) is not None for name in used.tolist()]
-    return np.array([*matches, False], bool)[codes]
+    return of_each(names, lambda one: one >= 0 and pattern.search(str(texts[one])) is not None, bool)
 
 
 def _has_work(launches: pd.DataFrame, activities: pd.DataFrame, rows: np.ndarray) -> np.ndarray:

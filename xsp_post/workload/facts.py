@@ -44,20 +44,15 @@ def functional_facts(built: Built, depth: int, kinds: tuple[str, ...]) -> Column
 
     Empty for a model that does not run on a copy without data: counting is not worth a run of its own.
     """
-    rows: Rows = []
-    try:
-        twin = copy.deepcopy(built.model).to(_META)
-        for phase in built.phases:
-            if phase.replay is None:
-                return _columns([], FUNCTIONAL_COLUMNS)
-            counter = FlopCounterMode(display=False)
-            between = Counting(twin, select_layers(twin, depth, kinds), counter.get_total_flops)
-            with torch.no_grad(), counter, between, hooked(between.hooks):
-                phase.replay(twin, _META)
-            rows += between.rows(phase.name)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError):
-        rows = []
-    return _columns(rows, FUNCTIONAL_COLUMNS)
+
+    def counted(phase: str, twin: nn.Module, run: Callable[[], Any]) -> Rows:
+        counter = FlopCounterMode(display=False)
+        between = Counting(twin, select_layers(twin, depth, kinds), counter.get_total_flops)
+        with torch.no_grad(), counter, between, hooked(between.hooks):
+            run()
+        return between.rows(phase)
+
+    return _columns(_without_data(built, counted) or [], FUNCTIONAL_COLUMNS)
 
 
 def layer_facts(built: Built, depth: int, kinds: tuple[str, ...], is_inference: bool) -> tuple[Columns, str, str]:
@@ -65,23 +60,30 @@ def layer_facts(built: Built, depth: int, kinds: tuple[str, ...], is_inference: 
 
     Works on a copy of the model without data (meta device); a model that needs data is run once as it is.
     """
-    rows: Rows = []
-    way = "counted on a copy without data"
-    try:
-        twin = copy.deepcopy(built.model).to(_META)
-        for phase in built.phases:
-            if phase.replay is None:
-                raise NotImplementedError("the user's own phase")
-            rows += _counted(phase.name, twin, partial(phase.replay, twin, _META), depth, kinds)
-    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+    counted = partial(_counted, depth=depth, kinds=kinds)
+    rows, way, source = _without_data(built, counted), "counted on a copy without data", OUTPUTS
+    if rows is None:
         rows, way = [], "counted in a run of its own"
         for phase in built.phases:
-            rows += _counted(phase.name, built.model, phase.run, depth, kinds)
-    source = OUTPUTS
+            rows += counted(phase.name, built.model, phase.run)
     if next(built.model.parameters(), torch.empty(0)).is_cuda:
         _measure_allocations(rows, built, depth, kinds, is_inference)
         source = ALLOCATOR
     return _columns(rows, LAYER_COLUMNS), way, source
+
+
+def _without_data(built: Built, count: Callable[[str, nn.Module, Callable[[], Any]], Rows]) -> Rows | None:
+    """What is counted in each phase on a copy of the model without data; None where one of them does not run so."""
+    rows: Rows = []
+    try:
+        twin = copy.deepcopy(built.model).to(_META)
+        for phase in built.phases:
+            if phase.replay is None:  # the user's own phase
+                return None
+            rows += count(phase.name, twin, partial(phase.replay, twin, _META))
+    except (NotImplementedError, RuntimeError, TypeError, ValueError):
+        return None
+    return rows
 
 
 def _columns(rows: Rows, names: tuple[str, ...]) -> Columns:

@@ -11,6 +11,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.repeats import dense
+from xsp_post.arrays.texts import of_each
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.tree import Attribution, NodeKind, Tree
 from xsp_post.names.number_types import operand_kind
@@ -144,9 +145,7 @@ def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration
     order = order[call[order] >= 0]
     longest = np.full(count, -1, np.int64)
     longest[call[order]] = kernels["name_id"].to_numpy()[order]  # the last written is the longest
-    codes, used = pd.factorize(longest)
-    texts = np.array([str(tree.strings[one]) if one >= 0 else "" for one in used.tolist()], object)
-    return texts[codes] if len(texts) else np.zeros(0, object)
+    return of_each(longest, lambda one: str(tree.strings[one]) if one >= 0 else "", object)
 
 
 def _steps(tree: Tree, name: np.ndarray, names: list[str]) -> tuple[list[Step], np.ndarray]:
