@@ -316,12 +316,11 @@ def recorded(name: str) -> pd.DataFrame:
     return table.set_axis(pd.MultiIndex.from_tuples(named, names=["level", "subject"]), axis="columns")
 
 
-def test_recorded_noise_is_no_change_of_the_program():
+def test_recorded_noise_is_no_change():
     """Layers take up to eight times as long while others run; the next capture is like the one before (0.4)."""
     noise = recorded("noise")
     starts = (*((start, 1) for start in range(0, 71, 14)), (0, 2), (18, 2))
-    found = [changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts]
-    assert {one.kind for of_one in found for one in of_one} <= {"machine"} and found.count([]) >= 7
+    assert not any(changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts)
 
 
 def test_a_change_within_recorded_noise_is_found():

@@ -18,55 +18,47 @@ from xsp_post.arrays.changes import LEAST_SIDE, drift_sizes, possible_places, si
 SEEDS, COUNTS = st.integers(0, 2**32 - 1), st.integers(2 * LEAST_SIDE, 14)
 
 
-def _transformed(values, wander):
-    """What each capture adds to its share of the one before."""
-    return np.array(
-        [
-            value * math.sqrt(1 - wander**2) if not k else value - wander * values[k - 1]
-            for k, value in enumerate(values)
-        ]
-    )
-
-
-def _regression(values, explaining, wander):
-    """Coefficient and what it explains of the sum of squares, which is left, beside a constant."""
-    one, shape, answer = (_transformed(list(x), wander) for x in (np.ones(len(values)), explaining, values))
-    without = answer - one * (one @ answer) / (one @ one)
-    found = np.linalg.lstsq(np.column_stack((one, shape)), answer, rcond=None)[0]
-    rest = answer - found[0] * one - found[1] * shape
-    return found[1], without @ without - rest @ rest, rest @ rest
+def _projector(*columns):
+    known = np.column_stack(columns).astype(float)
+    return known @ np.linalg.pinv(known)
 
 
 @examples(40)
-@given(SEEDS, COUNTS, st.sampled_from([0.0, 0.3, 0.8]), st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 1.0]))
-def test_scores_are_those_of_regressions(seed, count, wander, floor, least):
-    values = np.random.default_rng(seed).normal(0, 1, (count, 2)) + np.array([0.0, 2.0]) * (
-        np.arange(count)[:, None] >= count // 2
-    )
-    two = np.ones(2)
-    found = changes._scores(values, wander * two, floor * two, least * two)
+@given(SEEDS, st.integers(8, 14), st.booleans(), st.booleans(), st.sampled_from([(), (0.3,), (0.6, 0.5)]))
+def test_scores_are_those_of_regressions(seed, count, has_edge, has_shared, alike):
+    """Beside a level, an edge at the middle and what measures share: the best edge, two edges and line, by trial; the
+    noise of each is what captures so much alike let it explain."""
+    random = np.random.default_rng(seed)
+    at, shared, floor = np.arange(count), random.normal(0, 1, (count, int(has_shared))), np.array([0.0, 0.5])
+    values = random.normal(0, 1, (count, 2)) + np.array([0.0, 2.0]) * (at[:, None] >= count // 2)
+    edges = np.array([0, *[count // 2] * has_edge, count])
+    known = changes._known(edges, [*shared.T])
+    best = changes._candidates(values, edges, known, LEAST_SIDE)
+    rows = np.repeat(np.array(alike).reshape(-1, 1), 2, axis=1)
+    found = changes._scores(best, edges, rows, floor)
+    noise = np.eye(count) + sum(one * (np.abs(at[:, None] - at) == k + 1) for k, one in enumerate(alike))
+    levels = [at >= edge for edge in edges[:-1]]
+    free = [one for one in range(count) if min(abs(one - edges)) >= LEAST_SIDE]
+    number = np.searchsorted(edges, at, side="right")
+    pairs = [(one, two) for one in free for two in free if two - one >= LEAST_SIDE and number[one] == number[two]]
     for k, mine in enumerate(values.T):
-        steps = {
-            place: _regression(mine, np.arange(count) >= place, wander)
-            for place in range(LEAST_SIDE, count - LEAST_SIDE + 1)
-        }
-        place = max(steps, key=lambda one: steps[one][1])
-        assert found.place[k] == place
-        slope = _regression(mine, np.arange(count, dtype=float), wander)
-        line = (slope[0] * (count - 1), *slope[1:])
-        for score, (size, explained, rest) in ((found.step[k], steps[place]), (found.line[k], line)):
-            noise = math.sqrt(rest / (count - 2) + floor**2)
-            wanted = math.sqrt(explained) / noise if abs(size) >= least else 0.0
-            assert score == pytest.approx(wanted, rel=1e-6)
-    assert found.best.tolist() == np.maximum(found.step, found.line).tolist()
-
-
-@given(SEEDS, COUNTS, st.sampled_from([0.0, 0.4, 0.9]))
-def test_innovations_are_added_up_again(seed, count, wander):
-    values = np.random.default_rng(seed).normal(0, 1, (count, 1))
-    added = changes._innovations(values, np.array([wander]))
-    assert added[:, 0] == pytest.approx(_transformed(values[:, 0].tolist(), wander))
-    assert changes._wandering(added, np.array([wander])) == pytest.approx(values)
+        rest = mine - _projector(known) @ mine
+        for kind, candidates in ((changes._EDGE, [(one,) for one in free]), (changes._EDGES, pairs)):
+            explained = {one: rest @ _projector(known, *(at >= edge for edge in one)) @ rest for one in candidates}
+            if not explained:
+                assert best.explained[kind, k] == 0
+                continue
+            places = max(explained, key=lambda one: explained[one])
+            assert (best.first[kind, k], best.second[kind, k]) == (places[0], places[-1])
+            assert best.explained[kind, k] == pytest.approx(explained[places])
+            by_noise, by_levels = (
+                np.trace(noise @ _projector(*levels, *(at >= edge for edge in more))) for more in (places, ())
+            )
+            more = max(by_noise - by_levels, 1)
+            left = (rest @ rest - explained[places]) / max(count - by_levels - more, 1) + floor[k] ** 2
+            assert found[kind, k] == pytest.approx(math.sqrt(explained[places] / more / left))
+        line = rest @ _projector(known, at) @ rest
+        assert best.explained[changes._LINE, k] == pytest.approx(line)
 
 
 @examples(40)

@@ -1,14 +1,15 @@
 """Logarithms of many measures over captures in order → where they changed for good: steps and drifts.
 
-A measure's statistic is its largest t, over all places of a step and for a straight line. From `LEAST_SHUFFLED`
-captures on, the captures are shuffled, all measures together: of a history without change, any measure exceeds the
-critical value with the probability `ALARM_RATE`, whatever the noise and the dependence of the measures (Westfall and
-Young 1993). With fewer, Student's t decides, its rate divided by the number of tests. The strongest change cuts the
-captures in two, and each part is looked at again (binary segmentation).
+Candidates are one edge, two edges with any three levels, and a straight line. The noise of each is known from how alike
+captures in a row are: in most measures, and in the measure without its best candidate. From `LEAST_SHUFFLED` captures
+on, the captures are shuffled, all measures together: of a history without change, any measure exceeds what is told with
+the probability `ALARM_RATE` (Westfall and Young 1993). With fewer, Student's t decides, its rate divided by the number
+of tests. What was found is fitted to all measures, and what is left of them is looked at again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,21 +20,16 @@ from xsp_post.arrays.statistics import CONFIDENCE, t_quantiles
 ALARM_RATE = 0.002  # of a history without change, over all measures together
 STEP, DRIFT = "step", "drift"
 LEAST_SIDE = 2  # captures on each side of a step: one alone may be an outlier
-_CLEAR, _CLEAR_SCORE = 8.0, 6.0  # t of a step that noise which wanders does not reach: of values, of normal scores
-_LEAST_SIDE_OF_MANY = 3  # where there are so many captures that two outliers meet at an end by chance
 LEAST_SHUFFLED = 20  # with fewer captures noise is taken for independent
-_SHUFFLES = (100, 1900)  # the first few end the search in most histories without change
-_HOPELESS = 0.1  # share of the first shuffles that exceed what was seen
+_SHUFFLES, _ROWS = 2000, 50  # in all, and at a time: what lies in memory
 _UNSURE = 3.0  # difference of log likelihoods up to which another place is possible: 95 % and more
 _MOST_STEPS = 4
-_MOST_ALIKE = 0.95
 OF_NORMAL = 0.6745  # median distance of normal noise, in standard deviations
-_DEEPEST = 24
-_TOGETHER = 7  # captures in a row that stay neighbours where noise wanders
-_ROWS = 50  # shuffles at a time: what lies in memory
+_EDGE, _EDGES, _LINE = range(3)  # the candidates
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -51,229 +47,163 @@ class Change:
 
 
 @dataclass(frozen=True)
-class _Scores:
-    """Per measure: the best place of a step, its t there, the t of a straight line."""
+class _Best:
+    """Per measure: what the best candidates explain of the ``total`` sum of squares, and where their edges are."""
 
-    place: IntArray
-    step: FloatArray
-    line: FloatArray
-
-    @property
-    def best(self) -> FloatArray:
-        return np.maximum(self.step, self.line)
+    total: FloatArray  # (…, 1, measures)
+    explained: FloatArray  # (…, candidates, measures)
+    first: IntArray  # (…, candidates, measures); of a line the middle
+    second: IntArray  # as ``first`` where there is one edge
 
 
 def changes(
-    values: FloatArray, floor: FloatArray, least: FloatArray, weights: FloatArray | None = None
-) -> list[Change]:
+    values: FloatArray, floor: FloatArray, least: FloatArray, rate: float = ALARM_RATE,
+    sums: BoolArray | None = None, shared: FloatArray | None = None,
+) -> list[Change]:  # fmt: skip
     """Changes of the measures in the order of the captures; the same input gives the same answer.
 
     ``values``: logarithms, of shape (captures, measures). ``floor``: standard deviation of a capture that is taken for
-    granted, ``least``: smallest change worth a word, both (measures,). ``weights``: shares of the false-alarm rate,
-    (measures,), where Student's t decides; default equal.
+    granted, ``least``: smallest change worth a word, both (measures,). ``rate``: of false alarms in histories without
+    a change. ``sums``: measures that show no change which no other shows. ``shared``: what each measure may follow,
+    with a power of its own, (captures, any).
     """
-    count = values.shape[1]
-    if not count:
+    count, measures = values.shape
+    side = LEAST_SIDE + (count >= LEAST_SHUFFLED)  # of many captures two outliers meet at an end by chance
+    if not measures or count < 2 * side:
         return []
-    shares = np.full(count, 1 / count) if weights is None else weights
-    found = _search(values.astype(np.float64), slice(0, len(values)), floor, least, shares, 0)
-    return _placed(values, floor, sorted(found, key=lambda one: (one.first, one.end)))
-
-
-def _search(
-    whole: FloatArray, part: slice, floor: FloatArray, least: FloatArray, shares: FloatArray, depth: int
-) -> list[Change]:
-    """Changes in a part of the history, whose captures outside of it tell what noise is."""
-    count, offset = part.stop - part.start, part.start
-    side = _least_side(len(whole))
-    if count < 2 * side or depth > _DEEPEST:
-        return []
-    scores, spread = _normal_scores(whole, floor)
-    as_scores = (scores, np.minimum(least, spread), _CLEAR_SCORE, False)
-    for all_values, asked, clear, may_drift in ((whole, least, _CLEAR, True), as_scores):
-        values = all_values[part]
-        wander = _wander(values, floor)
-        seen = _scores(values, wander, floor, asked, side)
-        seen = replace(seen, line=seen.line * may_drift)  # a straight line is none among scores
-        noise = all_values.copy()  # one large difference would be as large anywhere
-        change = _changed(values, replace(seen, line=seen.step * 0)) - np.median(values, axis=0)
-        noise[part] -= np.where(seen.step > clear, change, 0.0)
-        shown = seen.best > _critical(noise, count, wander, floor, shares, seen, side)
-        shown &= np.ptp(_changed(whole[part], seen), axis=0) >= least
-        if len(whole) >= LEAST_SHUFFLED:
-            after = np.arange(count)[:, None] >= seen.place
-            shown &= (seen.line > seen.step) | _lasts(whole[part], after ^ (2 * seen.place <= count), 2)
-        if shown.any() or len(whole) < LEAST_SHUFFLED:
+    alone = np.ones(measures, bool) if sums is None else ~sums
+    owners: dict[int, int] = {}  # of each edge: the column that shows it best
+    lines = [] if shared is None else [*shared.T]
+    found, bar, at = [], np.zeros(measures), np.arange(count)[:, None]
+    while True:
+        edges = np.array([0, *sorted(owners), count])
+        known = _known(edges, lines)
+        rest = _columns(values - known @ (np.linalg.pinv(known) @ values), floor)
+        copies = rest.shape[1] // measures
+        floors, leasts, may = (np.tile(one, copies) for one in (floor, least, alone))
+        best = _candidates(rest, edges, known, side)
+        same = np.tile(rest[:, :measures], copies)
+        size = np.stack([np.ptp(same - _without(same, known, at >= first, at >= second), axis=0)
+                         for first, second in zip(best.first, best.second)])  # fmt: skip
+        alike = _alike_captures(rest, best, known, may)
+        scores = np.where((size >= leasts) & may, _scores(best, edges, alike, floors), 0.0)
+        usual, spread, limit = _by_chance(rest, edges, known, scores, alike, floors, rate, may, side)
+        scores = (scores - usual) / spread
+        shown = scores > limit
+        shown[_EDGES] &= ~shown[[_EDGE, _LINE]].any()
+        if not shown.any():
             break
-    if not shown.any():  # what goes and comes back hides its two steps from each other
-        begins, strength = _clear_stay(whole[part], floor, least, side)
-        shown, values = strength > 0, whole[part]
-        seen = replace(seen, place=begins, step=strength, line=strength * 0)
-        may_drift = False
-    if not shown.any():
-        return []
-    strongest = int(np.where(shown, seen.best, 0).argmax())
-    rest = whole.copy()
-    if may_drift and _is_line(values[:, strongest], floor[strongest]):
-        lines = [j for j in _by_strength(seen.line, shown) if _is_line(values[:, j], floor[j])]
-        rest[part, lines] -= _course(values[:, lines])
-        later = _search(rest, part, floor, least, shares, depth + 1)
-        same = [one for one in later if (one.kind, one.first, one.end) == (DRIFT, offset, part.stop)]
-        lines += [j for one in same for j in one.members]  # which steps described as well at first
-        drift = Change(DRIFT, offset, offset, offset, part.stop, tuple(lines))
-        return [drift, *(one for one in later if one not in same)]
-    place = int(seen.place[strongest])
-    low, high = possible_places(values[:, strongest], floor[strongest], place)
-    own = [possible_places(values[:, j], floor[j], int(seen.place[j])) for j in range(values.shape[1])]
-    near = np.array([one[0] <= high and low <= one[1] for one in own])
-    step = Change(
-        STEP, offset + place, offset + low, offset + high, offset + place, tuple(_by_strength(seen.step, shown & near))
-    )
-    sides = slice(offset, offset + place), slice(offset + place, part.stop)
-    for one in sides:  # all at one level
-        rest[one] += np.median(whole[part], axis=0) - np.median(whole[one], axis=0)
-    return [step, *(found for one in sides for found in _search(rest, one, floor, least, shares, depth + 1))]
+        kind, strongest = (int(one) for one in np.unravel_index(np.where(shown, scores, -np.inf).argmax(), shown.shape))
+        own = strongest % measures
+        if shown[_LINE, strongest] and _is_line(rest[:, own], floor[own]):
+            straight = dict.fromkeys(j % measures for j in _by_strength(scores[_LINE], shown[_LINE]))
+            members = tuple(j for j in straight if _is_line(rest[:, j], floor[j]))
+            most = max(members, key=lambda j: np.ptp(_line(rest[:, j : j + 1])))  # what bends less is between the two
+            lines += [np.arange(count, dtype=float), _course(rest[:, most : most + 1])[:, 0]]
+            found.append(Change(DRIFT, 0, 0, 0, count, members))
+            continue
+        kind = _EDGES if kind == _EDGES else _EDGE
+        one, two = rest[:, [strongest]], [places[kind, [strongest]] for places in (best.first, best.second)]
+        place = min(two, key=lambda place: (_without(one, known, at >= place) ** 2).sum())  # the other one next
+        owners[int(place[0])] = strongest
+        bar = (usual + spread * limit)[_EDGE]
+    flat = values - known[:, len(edges) - 1 :] @ (np.linalg.pinv(known) @ values)[len(edges) - 1 :]
+    found += _placed(flat, floor, least, owners, bar, side)
+    return sorted(found, key=lambda one: (one.first, one.end))
 
 
-def _clear_stay(values: FloatArray, floor: FloatArray, least: FloatArray, side: int) -> tuple[IntArray, FloatArray]:
-    """Where each measure goes to another level from which it comes back, and the t of that level, 0 where it is not
-    clear: there are half as many such levels as captures for each place of a step, which chance has more of."""
-    count = len(values)
-    best, begins, width = np.zeros(values.shape[1]), *np.full((2, values.shape[1]), side, float)
-    sums = np.concatenate([np.zeros((1, values.shape[1])), np.cumsum(values - values.mean(axis=0), axis=0)])
-    for long in range(side, count - 2 * side + 1):
-        inside = sums[side + long : count - side + 1] - sums[side : count - side - long + 1]
-        explained = inside**2 * count / (long * (count - long))
-        place = explained.argmax(axis=0)
-        most = np.take_along_axis(explained, place[None], axis=0)[0]
-        best, begins, width = (
-            np.where(most > best, *one) for one in ((most, best), (place + side, begins), (long, width))
-        )
-    at = np.arange(count)[:, None]
-    stays = (at >= begins) & (at < begins + width)
-    rest = values - _step(values, stays)
-    noise = np.sqrt((rest**2).sum(axis=0) / max(count - 3, 1) + floor**2)
-    wander = _wander(rest, floor)
-    score = np.sqrt(best * (1 - wander) / (1 + wander)) / noise
-    size = np.ptp(_step(values, stays), axis=0)
-    lasts = _lasts(values, stays, count)
-    clear = np.hypot(_CLEAR, np.sqrt(2 * np.log(count / 2)))
-    return begins.astype(np.int64), np.where((score > clear) & (size >= least) & lasts, score, 0.0)
+def _known(edges: IntArray, lines: list[FloatArray]) -> FloatArray:
+    """What was found, a column each: a level between any two edges, and lines."""
+    return np.column_stack([np.arange(edges[-1])[:, None] >= edges[:-1], *lines]).astype(float)
 
 
-def _lasts(values: FloatArray, inside: npt.NDArray[np.bool_], places: int) -> npt.NDArray[np.bool_]:
-    """Whether the captures inside are no outliers side by side, at any of so many places: as many come half as far by
-    chance as do outside."""
-    away = values - np.nanmedian(np.where(inside, np.nan, values), axis=0)
-    size = np.nanmean(np.where(inside, away, np.nan), axis=0)
-    far = away * np.sign(size) > np.abs(size) / 2
-    chance = (1 + (far & ~inside).sum(axis=0)) / (1 + (~inside).sum(axis=0))
-    return np.asarray(chance ** (far & inside).sum(axis=0) * places * values.shape[1] < ALARM_RATE)
-
-
-def _least_side(count: int) -> int:
-    return LEAST_SIDE if count < LEAST_SHUFFLED else _LEAST_SIDE_OF_MANY
-
-
-def _normal_scores(values: FloatArray, floor: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Values of the same order that are spread as normal noise is (van der Waerden 1952), and their standard deviation:
-    a measure with rare outliers, two of which may meet, is as likely as any other to show a step by chance."""
+def _columns(values: FloatArray, floor: FloatArray) -> FloatArray:
+    """The values, and values of the same order that are spread as normal noise is (van der Waerden 1952): a measure
+    with rare outliers is as likely as any other to show a step by chance."""
+    if len(values) < LEAST_SHUFFLED:
+        return values
     usual = np.median(values, axis=0)
     spread = np.hypot(np.median(np.abs(values - usual), axis=0) / OF_NORMAL, floor)
     share = (pd.DataFrame(values).rank().to_numpy() - 0.5) / len(values)  # equal values share a rank
-    return usual + spread * np.vectorize(NormalDist().inv_cdf)(share), spread
+    return np.hstack([values, usual + spread * np.vectorize(NormalDist().inv_cdf)(share)])
 
 
-def _by_strength(score: FloatArray, chosen: npt.NDArray[np.bool_]) -> list[int]:
+def _by_strength(score: FloatArray, chosen: BoolArray) -> list[int]:
     return [int(j) for j in np.argsort(-score, kind="stable") if chosen[j]]
 
 
-def _scores(
-    values: FloatArray, wander: FloatArray, floor: FloatArray, least: FloatArray, side: int = LEAST_SIDE
-) -> _Scores:
-    """Scores of one order of the captures, or of many: ``values`` has shape (…, captures, measures), ``wander`` (…,
-    measures): the correlation with the capture before. ``side``: fewest captures on a side of a step.
-
-    Generalised least squares: what each capture adds to that of the one before is explained by a step or a line, of
-    which the same is taken off.
-    """
-    count, stay = values.shape[-2], (1 - wander)[..., None, :]
-    level = _innovations(np.ones(values.shape), wander)
-    levels = (level**2).sum(axis=-2, keepdims=True)
-    centred = _centred(_innovations(values, wander), level)
-    total = (centred**2).sum(axis=-2)
-    after = np.arange(count - side, side - 1, -1, dtype=np.float64)[:, None] - 1  # behind the first one
-    places = slice(side, count - side + 1)
-    tail = np.cumsum(centred[..., ::-1, :], axis=-2)[..., ::-1, :]
-    shown = stay * tail[..., places, :] + (1 - stay) * centred[..., places, :]
-    power = 1 + after * stay**2 - (stay + after * stay**2) ** 2 / levels
-    explained = shown**2 / power
-    place = explained.argmax(axis=-2)
-    best = np.expand_dims(place, -2)
-    explained, size = (np.take_along_axis(part, best, axis=-2).squeeze(-2) for part in (explained, shown / power))
-    at = np.broadcast_to(np.arange(count, dtype=np.float64)[:, None], values.shape)
-    at = _centred(_innovations(at, wander), level)
-    power = (at**2).sum(axis=-2)
-    slope = (centred * at).sum(axis=-2) / power
-    scores = []
-    for part, change in ((explained, np.abs(size)), (slope**2 * power, np.abs(slope) * (count - 1))):
-        noise = np.sqrt(np.maximum(total - part, 0) / (count - 2) + floor**2)
-        scores.append(np.where(change >= least, np.sqrt(part) / noise, 0.0))
-    return _Scores(place + side, scores[0], scores[1])
-
-
-def _innovations(values: FloatArray, wander: FloatArray) -> FloatArray:
-    """What each capture adds to what it has of the one before (Prais and Winsten 1954)."""
-    wander = wander[..., None, :]
-    later = values[..., 1:, :] - wander * values[..., :-1, :]
-    return np.concatenate([values[..., :1, :] * np.sqrt(1 - wander**2), later], axis=-2)
+def _candidates(values: FloatArray, edges: IntArray, known: FloatArray, side: int) -> _Best:
+    """Of one order of the captures, or of many, beside what is ``known``: ``values`` has shape (…, captures, measures).
+    ``side``: fewest captures between two edges."""
+    count, places = edges[-1], np.arange(edges[-1])
+    basis = np.linalg.svd(known, full_matrices=False)[0]
+    values = values - basis @ (basis.T @ values)
+    shown = np.cumsum(values[..., ::-1, :], axis=-2)[..., ::-1, :]  # of a level from each capture on
+    share = np.cumsum(basis[::-1], axis=0)[::-1]
+    power = np.minimum.outer(count - places, count - places) - share @ share.T
+    number = np.searchsorted(edges, places, side="right")
+    start, end = edges[number - 1], edges[number]
+    explained, first, second = (np.full((*values.shape[:-2], 3, values.shape[-1]), k) for k in (0.0, *[count / 2] * 2))
+    for long in (0, *range(side, count - 2 * side + 1)):  # 0: one edge
+        begin = places[(places - start >= side) & (places + long + side <= end)]
+        if not len(begin):
+            break
+        low, high = shown[..., begin, :], shown[..., begin + long, :]
+        own, other, both = (power[one][:, None] for one in ((begin, begin), (begin + long,) * 2, (begin, begin + long)))
+        gain = low**2 / own
+        if long:
+            gain += (high - low * (both / own)) ** 2 / (other - both**2 / own)
+        place = gain.argmax(axis=-2)
+        gain = np.take_along_axis(gain, place[..., None, :], axis=-2)[..., 0, :]
+        kind = _EDGES if long else _EDGE
+        more = gain > explained[..., kind, :]
+        for part, new in ((explained, gain), (first, begin[place]), (second, begin[place] + long)):
+            part[..., kind, :] = np.where(more, new, part[..., kind, :])
+    line = places - basis @ (basis.T @ places)
+    if (line**2).sum() > 1:  # not known yet
+        explained[..., _LINE, :] = np.einsum("c,...cm->...m", line, values) ** 2 / (line**2).sum()
+    return _Best((values**2).sum(axis=-2)[..., None, :], explained, first.astype(np.int64), second.astype(np.int64))
 
 
-def _wandering(added: FloatArray, wander: FloatArray) -> FloatArray:
-    """Captures that add this (`_innovations`) to those before."""
-    values = added.copy()
-    values[..., 0, :] /= np.sqrt(1 - wander**2)
-    for k in range(1, values.shape[-2]) if wander.any() else ():
-        values[..., k, :] += wander * values[..., k - 1, :]
+def _scores(best: _Best, edges: IntArray, alike: FloatArray, floor: FloatArray) -> FloatArray:
+    """What candidates explain, by what they would explain of the noise that they leave. ``alike``: correlations with
+    the next captures, (captures, measures)."""
+    count, which = edges[-1], np.arange(alike.shape[1])
+    weight = np.ones((count + 1, len(which)))  # variance of the mean of so many captures, of independent ones 1
+    weight[0] = 0
+    weight[2 : 2 + len(alike)] += np.cumsum(2 * alike, axis=0)
+    weight[2 + len(alike) :] = weight[1 + len(alike)]
+    weight = np.cumsum(weight, axis=0) / np.maximum(np.arange(count + 1), 1)[:, None]
+    number = np.searchsorted(edges, best.first, side="right")
+    start, end = edges[number - 1], edges[number]
+    more = sum(weight[long, which] for long in (best.first - start, best.second - best.first, end - best.second))
+    more = np.maximum(more - weight[end - start, which], 1)
+    more[..., _LINE, :] = weight[count]
+    noise = (best.total - best.explained) / np.maximum(count - weight[np.diff(edges)].sum(axis=0) - more, 1) + floor**2
+    return np.sqrt(best.explained / more / noise)
+
+
+def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: BoolArray) -> FloatArray:
+    """`_scores`: how alike captures in a row are in most measures, or in one without its best edges or line."""
+    at = np.arange(len(values))[:, None] + 0.0 * values[:1]
+    steps = _without(values, known, at >= best.first[_EDGES], at >= best.second[_EDGES])
+    own = np.where(best.explained[_EDGES] > best.explained[_LINE], steps, _without(values, known, at))
+    every = _alike(values - values.mean(axis=0), 1)
+    return np.maximum(_alike(own - own.mean(axis=0), 3), np.median(every[:, may], axis=1, keepdims=True))
+
+
+def _without(values: FloatArray, known: FloatArray, *shapes: npt.NDArray[Any]) -> FloatArray:
+    """The values less what the shapes, (captures, measures), explain of them beside what is known."""
+    project = known @ np.linalg.pinv(known)
+    done: list[FloatArray] = []
+    for one in shapes:
+        shape = one - project @ one
+        for other in done:
+            shape = shape - other * (other * shape).sum(axis=0)
+        power = (shape**2).sum(axis=0)
+        done.append(shape / np.sqrt(np.where(power > 1e-9, power, np.inf)))  # not twice the same
+        values = values - done[-1] * (done[-1] * values).sum(axis=0)
     return values
-
-
-def _centred(values: FloatArray, level: FloatArray) -> FloatArray:
-    """The values without the constant that fits them best, which is transformed as they are."""
-    share = (values * level).sum(axis=-2, keepdims=True) / (level**2).sum(axis=-2, keepdims=True)
-    return values - level * share
-
-
-def _changed(values: FloatArray, seen: _Scores) -> FloatArray:
-    """The best step or line of each measure, about 0."""
-    after = np.arange(values.shape[-2])[:, None] >= seen.place[..., None, :]
-    line = _line(values)
-    is_line = (seen.line > seen.step)[..., None, :]
-    return np.where(is_line, line - line.mean(axis=-2, keepdims=True), _step(values, after))
-
-
-def _wander(values: FloatArray, floor: FloatArray) -> FloatArray:
-    """The correlation of a capture with the one before, per measure; 0 where none can be told."""
-    count = values.shape[-2]
-    none = np.zeros((*values.shape[:-2], values.shape[-1]))
-    if count < LEAST_SHUFFLED:
-        return none
-    rest = values - values.mean(axis=-2, keepdims=True)
-    rest = rest - _changed(rest, _scores(rest, none, floor, floor * 0))  # what may be a change is no noise
-    power = (rest**2).sum(axis=-2) + count * floor**2
-    alike = (rest[..., 1:, :] * rest[..., :-1, :]).sum(axis=-2) / np.where(power > 0, power, 1.0)
-    alike += (3 + 15 * np.maximum(alike, 0)) / count  # what the best of all steps takes of it, by simulation
-    usual = np.median(alike, axis=-1, keepdims=True)  # the machine's: what one measure has more is a change
-    alike = np.clip(alike, usual, usual + 2 / np.sqrt(count))
-    return np.where(alike > 1 / np.sqrt(count), np.clip(alike, 0.0, _MOST_ALIKE), 0.0)
-
-
-def _step(values: FloatArray, after: npt.NDArray[np.bool_]) -> FloatArray:
-    """The mean of each side in place of its values."""
-    low, high = (
-        (values * side).sum(axis=-2, keepdims=True) / side.sum(axis=-2, keepdims=True) for side in (~after, after)
-    )
-    return np.where(after, high, low)
 
 
 def _line(values: FloatArray) -> FloatArray:
@@ -292,36 +222,60 @@ def _course(values: FloatArray) -> FloatArray:
     return np.where((values - bent).var(axis=0) < (values - straight).var(axis=0), bent - bent[0], straight)
 
 
-def _critical(
-    noise: FloatArray, count: int, wander: FloatArray, floor: FloatArray, shares: FloatArray, seen: _Scores, side: int,
-) -> FloatArray:  # fmt: skip
-    """What a measure's best score in ``count`` captures must exceed, (measures,), where all captures are ``noise``."""
-    if len(noise) < LEAST_SHUFFLED:
+def _by_chance(
+    values: FloatArray, edges: IntArray, known: FloatArray, seen: FloatArray, alike: FloatArray, floor: FloatArray,
+    rate: float, may: BoolArray, side: int,
+) -> tuple[FloatArray, FloatArray, float]:  # fmt: skip
+    """The mean and the spread of the best scores in captures without a change, (candidates, measures), and how many
+    spreads beyond the mean is what any of them reaches by chance."""
+    count = len(values)
+    if count < LEAST_SHUFFLED:
         tests = count - 2 * LEAST_SIDE + 2  # places of a step, and a line
-        return np.array([float(t_quantiles(count - 2, 1 - ALARM_RATE * share / tests)) for share in shares])
-    more = np.where(wander > 0, np.minimum(wander + 1 / np.sqrt(count), _MOST_ALIKE), 0.0)  # it is not known exactly
-    added = _centred(_innovations(noise, more), _innovations(np.ones(noise.shape), more))
-    random = np.random.default_rng(count)
-    scores = np.empty((0, len(shares)))
-    for shuffles in _SHUFFLES:
-        for _ in range(0, shuffles, _ROWS):
-            order = _shuffled(random, len(noise), _TOGETHER if more.any() else 1)[:, :count]
-            drawn = _wandering(added[order], more)
-            found = _wander(drawn, floor) if more.any() else wander
-            scores = np.concatenate([scores, _scores(drawn, found, floor, floor * 0, side).best])
-        # by chance; of a measure with outliers that is more, which must not hide the others (Romano and Wolf 2005)
+        bar = float(t_quantiles(count - 2, 1 - rate / may.sum() / tests))
+        return np.zeros(seen.shape), np.where(np.arange(3)[:, None] == _EDGES, np.inf, bar) + 0 * seen, 1.0
+    random, scores = np.random.default_rng(count), np.empty((0, *seen.shape))
+    alike = np.median(alike, axis=1, keepdims=True)
+    apart = np.abs(np.subtract.outer(np.arange(count), np.arange(count)))
+    power, shape = np.linalg.eigh(np.append(np.append(1.0, alike), np.zeros(count))[apart])
+    row = shape * np.sqrt(np.maximum(power, 0)) @ shape.T  # makes captures that are so alike of independent ones
+    alike = np.repeat(alike, len(may), axis=1)
+    for _ in range(0, _SHUFFLES, _ROWS):
+        drawn = row @ values[random.random((_ROWS, count)).argsort(axis=1)]
+        scores = np.concatenate([scores, _scores(_candidates(drawn, edges, known, side), edges, alike, floor)])
+        # in units of its own chance: a measure with outliers must not hide the others (Romano and Wolf 2005)
         usual, spread = scores.mean(axis=0), np.maximum(scores.std(axis=0), np.finfo(float).tiny)
-        highest = ((scores - usual) / spread).max(axis=1)
-        if (highest >= ((seen.best - usual) / spread).max()).mean() > _HOPELESS:
-            return np.full(len(shares), np.inf)
-    return usual + spread * np.quantile(highest, 1 - ALARM_RATE / 2)
+        highest = ((scores - usual) / spread)[..., may].max(axis=(1, 2))
+        if (highest >= ((seen - usual) / spread).max()).sum() > rate * _SHUFFLES:  # Besag and Clifford 1991
+            return usual, spread, np.inf
+    return usual, spread, float(np.quantile(highest, 1 - rate))
 
 
-def _shuffled(random: np.random.Generator, count: int, together: int) -> IntArray:
-    """Orders of the captures (`_ROWS`, captures), of which so many stay neighbours."""
-    block = (np.arange(count) + random.integers(together, size=(_ROWS, 1))) // together
-    key = random.random((_ROWS, count // together + 2))
-    return np.argsort(np.take_along_axis(key, block, axis=1), axis=1, kind="stable")
+def _placed(
+    values: FloatArray, floor: FloatArray, least: FloatArray, owners: dict[int, int], bar: FloatArray, side: int
+) -> list[Change]:
+    """Every step placed again between its neighbours, by the column that shows it best, and the measures that do."""
+    count, measures = values.shape
+    clean = _columns(values, floor)
+    floors = np.tile(floor, clean.shape[1] // measures)
+    edges, placed, result = [0, *sorted(owners), count], [], []
+    for start, old, end in zip(edges, edges[1:], edges[2:]):
+        own = clean[start:end, [owners[old]]]
+        place = int(_candidates(own, np.array([0, end - start]), np.ones((end - start, 1)), side).first[_EDGE, 0])
+        range_ = possible_places(own[:, 0], floors[owners[old]], place)
+        placed.append([start + one for one in (place, *range_)])
+    edges = [0, *(one[0] for one in placed), count]
+    known = _known(np.array(edges), [])
+    rest = clean - known @ (np.linalg.pinv(known) @ clean)
+    noise = np.sqrt((rest**2).sum(axis=0) / max(count - len(edges) + 1, 1) + floors**2)
+    for start, (place, low, high), end, strongest in zip(edges, placed, edges[2:], (owners[k] for k in sorted(owners))):
+        more = np.abs(clean[place:end].mean(axis=0) - clean[start:place].mean(axis=0))
+        score = more / (noise * np.sqrt(1 / (place - start) + 1 / (end - place))) / bar
+        score[strongest] = np.inf
+        shown = (score > 1) & np.tile(more[:measures] >= least, len(floors) // measures)
+        shown[strongest] = True
+        members = tuple(dict.fromkeys(j % measures for j in _by_strength(score, shown)))
+        result.append(Change(STEP, place, low, high, place, members))
+    return result
 
 
 # -- one measure --------------------------------------------------------------------------------------------
@@ -367,25 +321,6 @@ def possible_places(values: FloatArray, floor: float, place: int) -> tuple[int, 
     return (int(near.min()), int(near.max())) if len(near) else (place, place)
 
 
-def _placed(values: FloatArray, floor: FloatArray, found: list[Change]) -> list[Change]:
-    """Every step placed again between its neighbours, by the measure that shows it best."""
-    side = _least_side(len(values))
-    edges = [0, *(one.first for one in found if one.kind == STEP), len(values)]
-    result, number = [], 0
-    for one in found:
-        if one.kind == STEP:
-            number += 1
-            start, end = edges[number - 1], edges[number + 1]
-            part = values[start:end][:, list(one.members)]
-            members = list(one.members)
-            wander = _wander(part, floor[members])
-            place = int(_scores(part, wander, floor[members], floor[members] * 0, side).place[0])
-            low, high = possible_places(part[:, 0], floor[one.members[0]], place)
-            one = replace(one, first=start + place, earliest=start + low, latest=start + high, end=start + place)
-        result.append(one)
-    return result
-
-
 def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: int) -> FloatArray:
     """Mean before, mean after, and the 95 % interval of their difference, per measure: shape (4, measures).
 
@@ -402,16 +337,20 @@ def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: in
 
 
 def _alike_in_a_row(rest: FloatArray) -> FloatArray:
-    """How many captures tell as much as one independent one, per measure: 1 + twice the sum of the correlations with
-    later captures up to the first that is none (Geyer 1992). ``rest``: less the means of two sides."""
+    """How many captures tell as much as one independent one, per measure. ``rest``: less the means of two sides."""
+    alike = _alike(rest, 2)
+    return 1 + 2 * (alike * (1 - np.arange(1, len(alike) + 1) / len(rest))[:, None]).sum(axis=0)
+
+
+def _alike(rest: FloatArray, means: int) -> FloatArray:
+    """Correlations with the next captures up to the first that is none (Geyer 1992), (captures, measures). ``means``:
+    how many were taken off."""
     count = len(rest)
-    if count < LEAST_SHUFFLED:
-        return np.ones(rest.shape[1])
     power = np.maximum((rest**2).sum(axis=0), np.finfo(float).tiny)
-    later = range(1, count // 3)
-    alike = np.array([(rest[k:] * rest[:-k]).sum(axis=0) for k in later]) / power + 2 / count  # what the means took
-    weight = 1 - np.array(later)[:, None] / count
-    return 1 + 2 * (np.where(np.cumprod(alike > 0, axis=0), alike, 0.0) * weight).sum(axis=0)
+    later = range(1, count // 3 if count >= LEAST_SHUFFLED else 1)
+    alike = np.array([(rest[k:] * rest[:-k]).sum(axis=0) for k in later]).reshape(-1, rest.shape[1]) / power
+    alike += means / count
+    return np.where(np.cumprod(alike > 0, axis=0), alike, 0.0)
 
 
 def drift_sizes(values: FloatArray, floor: FloatArray) -> FloatArray:

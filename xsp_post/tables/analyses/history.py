@@ -12,7 +12,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import DRIFT, LEAST_SHUFFLED, STEP, Change, changes, drift_sizes, sizes
+from xsp_post.arrays.changes import (
+    ALARM_RATE,
+    DRIFT,
+    LEAST_SHUFFLED,
+    STEP,
+    Change,
+    changes,
+    drift_sizes,
+    sizes,
+)  # fmt: skip
 from xsp_post.model.results import Results, of_captures, typed
 from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times
@@ -28,7 +37,6 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 # Spread of a capture that is taken for granted: how machines differ from day to day, what clocks resolve.
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
-_LEAST_CAUSE = 0.05  # of the model's latency, of a cause that says whether all take longer
 _LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
 
@@ -146,70 +154,33 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     so that logarithms are compared: of how much longer than usual all layers take, and of what each measure takes
     beside that."""
     values, slowness = table.to_numpy(float), np.log(slowness_of(table))
-    mean = values.mean(axis=0)
+    count, mean = len(values), values.mean(axis=0)
     logs = np.log(values + _RESOLUTION_NS)
-    shared = slowness * _following(logs, slowness)
-    logs -= shared
     least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
     floor = np.hypot(_LEAST_SPREAD, _RESOLUTION_NS / (mean + _RESOLUTION_NS))
-    weights = np.full(len(mean) + 1, 0.5 / max(len(mean) - 1, 1))
-    weights[[0, -1]] = 0.25  # the model's latency is what most ask for
-    found = changes(
-        np.column_stack([logs, slowness]), np.append(floor, _LEAST_SPREAD),
-        np.append(least, np.log1p(_LEAST_CHANGE)), weights / weights.sum(),
-    )  # fmt: skip
-    levels = np.append(table.columns.get_level_values("level"), MACHINE)
-    kinds = [MACHINE if one.kind == STEP and _is_machines(values, levels, found, k) else one.kind
-             for k, one in enumerate(found)]  # fmt: skip
-    members = [tuple(dict.fromkeys(j % len(mean) for j in one.members)) for one in found]
-    found = [replace(one, kind=kind, members=own) for one, kind, own in zip(found, kinds, members)]
-    return found, (values + _RESOLUTION_NS) * np.exp(-shared) - _RESOLUTION_NS
+    common = slowness[:, : int(count >= LEAST_SHUFFLED and slowness.any())]  # followed with a power of its own
+    logs -= slowness * (not common.size)
+    found = changes(logs, floor, least, ALARM_RATE / 2, _are_sums(table), common)
+    moves = np.diff(slowness, axis=0)  # from one capture to the next: a change is one of many
+    power = (np.diff(logs, axis=0) * moves).sum(axis=0) / (moves**2).sum() if common.size else 1.0
+    machine = changes(slowness, np.array([_LEAST_SPREAD]), np.log1p([_LEAST_CHANGE]), ALARM_RATE / 2)
+    found += [replace(one, kind=MACHINE) for one in machine if one.kind == STEP]  # what drifts is followed
+    usual = (values + _RESOLUTION_NS) * np.exp(-slowness * power) - _RESOLUTION_NS
+    return sorted(found, key=lambda one: (one.first, one.end)), usual
 
 
-def _following(logs: np.ndarray, slowness: np.ndarray) -> np.ndarray:
-    """With which power each measure follows the machine's speed, from one capture to the next: the straight line
-    through 0 with the least sum of distances, which one change does not move; 1 of few captures. Shape (measures,)."""
-    steps, moves = np.diff(slowness, axis=0), np.diff(logs, axis=0)
-    moved = np.abs(steps[:, 0]) > 0
-    if len(logs) < LEAST_SHUFFLED or not moved.any():
-        return np.ones(logs.shape[1])
-    power = moves[moved] / steps[moved]
-    order = power.argsort(axis=0)
-    weight = np.abs(steps[moved, 0])[order].cumsum(axis=0)  # their weighted median
-    middle = (weight < weight[-1] / 2).sum(axis=0)
-    return np.take_along_axis(np.take_along_axis(power, order, axis=0), middle[None], axis=0)[0]
-
-
-def _is_machines(values: np.ndarray, levels: np.ndarray, found: list[Change], number: int) -> bool:
-    """Whether a step is the machine's (clock, load): all layers share most of that of the model, or else all causes
-    do, or it is of kernels and not of layers: load that interrupts some executions does not move trimmed means.
-    ``levels``: of the measures, and of what all layers share."""
-    change = found[number]
-    shown, levels = levels[list(change.members)], levels[:-1]
-    start, end = _neighbours(found, change, len(values))
-    sides = values[start : change.first] + _RESOLUTION_NS, values[change.first : end] + _RESOLUTION_NS
-    before, after = (one.mean(axis=0) for one in sides)
-    sign = np.sign(after[0] - before[0])
-    more, longer = (after - before) * sign, np.log(after / before) * sign
-    usual = (np.log(sides[1]).mean(axis=0) - np.log(sides[0]).mean(axis=0)) * sign
-    has_place = more[np.array(change.members)[shown == LAYER]].sum() > more[0] / 2  # host code is noisy: not its causes
-    causes = longer[(levels == CAUSE) & (before > _LEAST_CAUSE * before[0]) & ~has_place]
-    of = next((levels == level for level in _PARTS if (levels == level).sum() >= _LEAST_PARTS), None)
-    shared = np.median(usual[of]) if of is not None else 0.0
-    if LAYER in shown and np.isin(shown, _PARTS).all():  # a layer's, if it takes longer than most do
-        return bool(shared > max(longer[0], *usual[list(change.members)]) / 2)
-    of_kernels = set(shown) == {KERNEL}
-    if not of_kernels and max(shared, causes.min() if len(causes) > 1 else 0.0) > longer[0] / 2:
-        return True
-    kernels = more[list(change.members)].sum() if of_kernels else more[levels == KERNEL].sum()
-    if LAYER in shown or not (of_kernels or kernels > more[0] / 2) or (levels == LAYER).sum() < _LEAST_PARTS:
-        return False
-    return bool(more[levels == LAYER].sum() * np.sign(kernels) < abs(kernels) / 2)
+def _are_sums(table: pd.DataFrame) -> np.ndarray:
+    """Measures of which others are the parts: layers, and causes beside kernels (else the model's latency), show what
+    the program changed. Load that interrupts some executions moves sums more than the trimmed means of layers."""
+    levels, subjects = (table.columns.get_level_values(name) for name in ("level", "subject"))
+    host = (levels == CAUSE) & (subjects != KERNEL)
+    parts = (levels == LAYER) | (host if host.any() else subjects == LATENCY)
+    return ~parts & ((levels == LAYER).sum() >= _LEAST_PARTS)
 
 
 def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, int]:
     """Where the level before a step begins, and the one after it ends."""
-    edges = [0, *(one.first for one in found if one.kind != DRIFT), count]
+    edges = sorted({0, *(one.first for one in found if one.kind != DRIFT), count})
     place = edges.index(change.first, 1)
     return edges[place - 1], edges[place + 1]
 
@@ -226,7 +197,7 @@ def slowness_of(table: pd.DataFrame) -> np.ndarray:
             alike = np.maximum(np.median(parts, axis=1, keepdims=True), 1e-9)
             # from one capture to the next: a change for good is one difference of many
             before, after = (np.median(np.abs(np.diff(one, axis=0))) for one in (parts, parts / alike))
-            return alike if after < before else none
+            return alike if after < before or len(table) >= LEAST_SHUFFLED else none
     return none
 
 
