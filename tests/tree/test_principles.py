@@ -132,7 +132,7 @@ SHOWN = {
     "outermost_range_around_repeats": "a range that holds all and recurs is one, whatever repeats in it",
     "parts_of_a_mini_batch": "what is called like a phase and stands once in a range that recurs is a part of it",
     "sets_around_iterations": "where outermost ranges do not recur and those in them do, these are the executions",
-    "phases_in_order": "turns of ranges begin where most of them are whole",
+    "phases_in_order": "turns of ranges begin with the recording where too few are whole behind the longest pause",
     "optional_part_of_a_step": "what comes in some steps bounds none",
     "optional_part_in_layers": "what comes in the layers of some steps bounds none",
     "update_behind_backward": "an update that only its operators show ends the step of the backward pass before it",

@@ -18,13 +18,12 @@ _MOST_PARENTS = 16
 
 @dataclass(frozen=True)
 class Cycle:
-    """``spans`` in the turns, ``turn`` of each (0…count − 1), how many are alike (``usual``), the names a turn begins
-    and ends with, and spans behind turns that are ``alone``."""
+    """``spans`` in the turns, ``turn`` of each (0…count − 1), the names a turn begins and ends with, and spans behind
+    turns that are ``alone``."""
 
     spans: np.ndarray
     turn: np.ndarray
     count: int
-    usual: int
     first_name: int
     last_name: int
     alone: np.ndarray
@@ -67,11 +66,11 @@ def _cycle_of(
     if not count:
         return None
     belongs = np.abs(often - count) <= max(1, int(constants.near_ratio * count))
-    found = [
-        _turns_from(anchor, rows, symbol, names, weight, launches, belongs, constants)
-        for anchor in dict.fromkeys(_anchors(symbol, belongs, pause, constants))
-    ]
-    return max((one for one in found if one is not None), key=lambda one: one.usual, default=None)
+    for anchor in _anchors(symbol, belongs, pause, constants):
+        found = _turns_from(anchor, rows, symbol, names, weight, launches, belongs, constants)
+        if found is not None:
+            return found
+    return None
 
 
 def _turns_from(
@@ -105,7 +104,7 @@ def _turns_from(
     alone = ~belongs[symbol] & (turn >= 0) & (np.arange(len(turn)) > last[turn]) & (weight > 0) & near.any(axis=1)
     inside &= ~alone
     last_name = int(names[symbol[typical[-1]]])
-    return Cycle(rows[inside], turn[inside], turns, len(usual), int(names[anchor]), last_name, rows[alone])
+    return Cycle(rows[inside], turn[inside], turns, int(names[anchor]), last_name, rows[alone])
 
 
 def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
@@ -114,7 +113,7 @@ def _pauses(start: np.ndarray, end: np.ndarray) -> np.ndarray:
 
 
 def _anchors(symbol: np.ndarray, belongs: np.ndarray, pause: np.ndarray, constants: Constants) -> list[int]:
-    """The names a turn may begin with: the one after clearly the longest typical pause, and the first that occurs. A
+    """The names a turn may begin with: the one after clearly the longest typical pause, else the first that occurs. A
     recording may begin anywhere in a turn."""
     typical = pd.Series(pause).groupby(symbol).median().to_numpy(float, copy=True)
     typical[~belongs] = -1

@@ -105,9 +105,9 @@ def test_a_stage_of_a_turn_gives_way_to_the_range_around_it(tmp_path):
         (TOKENS, {"prior_of_model": 0.3}, "`token_*_processing` ×12", "`run` ×3"),
         (CALLS, {"prior_of_model": 1.1}, "`step` ×8", "`model` ×16"),
         (TOKENS, {"prior_of_place": 1.0}, "`token_*_processing` ×12", "`run` ×3"),
-        (stages(40)[2:-2], {"clear_pause": 5.0}, "`backbone … reader` ×4", "`head … backbone` ×5"),
-        (stages(25)[2:-2], {"clear_pause": 2.0}, "`head … backbone` ×5", "`backbone … reader` ×4"),
-        (stages(40), {"fewest_turns": 8}, "`reader … head` ×6", "(period of the launch sequence)"),
+        (stages(40), {"clear_pause": 5.0}, "`backbone … reader` ×6", "`reader … head` ×6"),
+        (stages(25), {"clear_pause": 2.0}, "`reader … head` ×6", "`backbone … reader` ×6"),
+        (stages(40), {"fewest_turns": 8}, "`backbone … reader` ×6", "(period of the launch sequence)"),
     ],
 )  # fmt: skip
 def test_another_value_takes_other_ranges(tmp_path, rows, change, usual, other):
