@@ -588,12 +588,12 @@ def words_by_ctc(rng: Random) -> Program:
 
 
 def learn(d: Seat, depth: int, kind: str, blocks: tuple[str, ...], *, size: float = 1.0, again: bool = False,
-          train: bool = True, path: str = "model.layers", head: tuple[str, ...] = ("hf_head", "loss"),
+          train: bool = True, labels: str = "l", path: str = "model.layers", head: tuple[str, ...] = ("hf_head", "loss"),
           between: Callable[[int], None] | None = None) -> None:  # fmt: skip
     """Forward, loss, backward; ``again``: each layer is computed again before its own backward."""
     d.go("embed", taped=train and not again, size=size)
     for n in range(depth):
-        with d.layer(kind, n, path):
+        with d.layer(kind, n, path, labels):
             d.go(*blocks, taped=train and not again, size=size)
     d.go(*head, taped=train, size=size)
     if not train:
@@ -631,10 +631,10 @@ def trainer_with_evaluations(rng: Random) -> Program:
                     d.idle(5, 20)
         d.idle(60, 500)
         if s % every == every - 1:
-            with d.any("xy"), d.say("evaluate"), d.frame("transformers/trainer.py(4120): evaluation_loop"):
+            with d.any("xyl"), d.say("evaluate"), d.frame("transformers/trainer.py(4120): evaluation_loop"):
                 for _ in range(rng.randint(2, 5)):
                     d.t.copy(32_768)
-                    learn(d, depth, "Qwen2DecoderLayer", ("hf_attn", "hf_mlp"), train=False)
+                    learn(d, depth, "Qwen2DecoderLayer", ("hf_attn", "hf_mlp"), train=False, labels="")
                     d.go("pick")
                     d.item()
             with d.say("save_checkpoint"):
