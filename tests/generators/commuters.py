@@ -588,7 +588,8 @@ def words_by_ctc(rng: Random) -> Program:
 
 
 def learn(d: Seat, depth: int, kind: str, blocks: tuple[str, ...], *, size: float = 1.0, again: bool = False,
-          train: bool = True, labels: str = "l", path: str = "model.layers", head: tuple[str, ...] = ("hf_head", "loss"),
+          train: bool = True, labels: str = "l", path: str = "model.layers",
+          head: tuple[str, ...] = ("hf_head", "loss"),
           between: Callable[[int], None] | None = None) -> None:  # fmt: skip
     """Forward, loss, backward; ``again``: each layer is computed again before its own backward."""
     d.go("embed", taped=train and not again, size=size)

@@ -45,6 +45,9 @@ AUTHORS = {
     "settlers": ((5, 6, 7, 14, 28), 15),
     # evaluations of a graph network, forces, noise, batches of other lengths, parts on streams
     "lodgers": ((17, 26, 31, 32, 41, 62), 30),
+    # steps skipped, mini-batches of three parts, a table cleaned once, iterations, an encoder and a decoder, graphs of
+    # clicks, atoms
+    "commuters": ((14, 35, 59, 86, 95, 98, 106), 60),
 }  # fmt: skip
 
 
@@ -69,6 +72,12 @@ READ_WRONGLY = {  # since weights decide: the cut that is right scores a little 
     ("visitors", 36): "executions begin where the recording does, not at a wait inside them",
     ("strangers", 46): "an epoch around steps is no execution",
     ("travellers", 80): "a last execution that was cut off is one",
+    ("commuters", 30): "what repeats inside one range of a step are its layers",
+    ("commuters", 46): "ranges around even and odd steps are executions, whatever word stands in them",
+    ("commuters", 48): "executions begin where nothing is left over at a pause",
+    ("commuters", 75): "a step that skips its blocks is one",
+    ("commuters", 105): "steps between two pauses are executions, the pauses are not their ends",
+    ("commuters", 113): "two kernels and a wait are an execution",
 }
 
 
