@@ -68,6 +68,13 @@ Int = NDArray[np.integer]
 Float = NDArray[np.float64]
 
 
+def runs(low: Int, high: Int) -> tuple[Int, Int]:
+    """The numbers from each low up to its high, one run behind the other: the number of its run, and the number."""
+    count = np.maximum(high - low, 0)
+    which = np.repeat(np.arange(len(count)), count)
+    return which, np.arange(len(which)) + np.repeat(low - (np.cumsum(count) - count), count)
+
+
 @dataclass
 class Shares:
     """Which owner filled how much of which sample; one row per owner and sample that share time."""
@@ -80,10 +87,7 @@ class Shares:
 
 def shares(owner: Int, start: Int, end: Int, sample_start: Int, sample_end: Int) -> Shares:
     """The time that each owner's intervals (disjoint: `intervals.grouped_union`) share with samples."""
-    low = np.searchsorted(sample_end, start, side="right")
-    count = np.maximum(np.searchsorted(sample_start, end, side="left") - low, 0)
-    row = np.repeat(np.arange(len(start)), count)
-    sample = np.arange(len(row)) - np.repeat(np.cumsum(count) - count - low, count)
+    row, sample = runs(np.searchsorted(sample_end, start, side="right"), np.searchsorted(sample_start, end, "left"))
     length = np.minimum(end[row], sample_end[sample]) - np.maximum(start[row], sample_start[sample])
     width = len(sample_start) + 1
     pair, code = np.unique(owner[row].astype(np.int64) * width + sample, return_inverse=True)

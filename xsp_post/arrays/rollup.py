@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from xsp_post.arrays.cutting import distinct
+from xsp_post.arrays.cutting import distinct, runs
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import grouped_union
 
@@ -123,14 +123,13 @@ MOST_PIECES = 50_000_000  # of more (much that runs at once), passes per depth n
 def of_stretches(node: Int, low: Int, high: Int, parent: Int, depth: Int) -> tuple[Int, Int, Int] | None:
     """As `rollup.busy_and_extent`, of each node's own work as disjoint stretches. None: too many pieces."""
     points = distinct(np.concatenate([low, high]))
-    begin, size = np.searchsorted(points, low), np.searchsorted(points, high) - np.searchsorted(points, low)
-    total = int(size.sum())
-    if total > MOST_PIECES:
+    begin, end = np.searchsorted(points, low), np.searchsorted(points, high)
+    if (end - begin).sum() > MOST_PIECES:
         return None
     forest, count = forest_of(parent), len(parent)
     position = forest.positions()
-    piece = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(total)
-    owner = np.repeat(position[node], size)
+    which, piece = runs(begin, end)
+    owner = position[node][which]
     length = np.diff(points)
     own = np.zeros(count, np.int64)
     np.add.at(own, owner, length[piece])

@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import union_categoricals
 
+from xsp_post.arrays.cutting import runs
 from xsp_post.base.findings import Finding, finding
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
@@ -320,11 +321,8 @@ _TEXTS = ("metric_name", "unit", "source")
 def _spread(means: pd.DataFrame, kernel_ids: np.ndarray, kernel_key: np.ndarray, step: int) -> pd.DataFrame:
     """The rows of each kernel's key, kernel after kernel; texts as categoricals, made once per different text."""
     key = means["key"].to_numpy()
-    first, last = np.searchsorted(key, kernel_key, "left"), np.searchsorted(key, kernel_key, "right")
-    count = last - first
-    ends = np.cumsum(count)
-    rows = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(first - (ends - count), count)
-    data: dict[str, object] = {"kernel_id": np.repeat(kernel_ids, count), "value": means["value"].to_numpy()[rows]}
+    kernel, rows = runs(np.searchsorted(key, kernel_key, "left"), np.searchsorted(key, kernel_key, "right"))
+    data: dict[str, object] = {"kernel_id": kernel_ids[kernel], "value": means["value"].to_numpy()[rows]}
     data |= {name: pd.Categorical(means[name])[rows] for name in _TEXTS}
     return pd.DataFrame({**data, "rank": np.int8(step)})[[*_COLUMNS, "rank"]]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.model.counters import PATH_SEPARATOR
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.names import parse_names
@@ -119,13 +120,8 @@ def _paths_of_nodes(nodes: pd.DataFrame, domain: str) -> tuple[np.ndarray, np.nd
         parent = np.where((parent >= 0) & (thread != thread[np.maximum(parent, 0)]) & (thread >= 0), -1, parent)
     path = np.zeros(len(nodes), np.int64)
     texts = [""]
-    depth = nodes["depth"].to_numpy()
-    by_depth = np.argsort(depth, kind="stable")
-    bounds = np.searchsorted(depth[by_depth], np.arange(int(depth.max()) + 2))
-    for level in range(len(bounds) - 1):
-        rows = by_depth[bounds[level] : bounds[level + 1]]
-        above = np.where(parent[rows] >= 0, path[np.maximum(parent[rows], 0)], 0)
-        path[rows] = above
+    for rows in rows_by_depth(nodes["depth"].to_numpy()):
+        above = path[rows] = np.where(parent[rows] >= 0, path[parent[rows]], 0)
         mine = counts[rows]
         keys = above[mine] * (len(unique) + 1) + code[rows[mine]]
         new, inverse = np.unique(keys, return_inverse=True)

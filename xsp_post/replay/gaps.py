@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.joins import rows_of
 from xsp_post.arrays.texts import index_of
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
@@ -52,12 +53,6 @@ def at_work(rows: np.ndarray | slice, waits: np.ndarray, count: int) -> np.ndarr
     return works if len(works) else rows
 
 
-def rows_of(codes: np.ndarray, code: int) -> np.ndarray | slice:
-    """The rows of one device; a slice where it is the only one."""
-    mine = codes == code
-    return slice(None) if mine.all() else np.flatnonzero(mine)
-
-
 def different(values: np.ndarray) -> np.ndarray:
     """The different values, ascending: few of a million."""
     return np.sort(pd.unique(values))
@@ -73,7 +68,7 @@ def find_gaps(tree: Tree) -> Gaps:
     run_process = tree.iterations["process_index"].to_numpy() if len(run_start) else np.zeros(0, np.int32)
     parts, devices, waits = [], [], waiting_kernels(tree)
     for code, number in enumerate(numbers.tolist()):
-        rows = rows_of(codes, code)
+        rows = rows_of(codes == code)
         runs = np.isin(run_process, different(process[rows]))
         window = (
             int(min(starts[rows].min(), run_start[runs].min(initial=np.iinfo(np.int64).max))),

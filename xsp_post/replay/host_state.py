@@ -15,7 +15,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import Keys, cut, distinct, overlaps
+from xsp_post.arrays.cutting import Keys, cut, distinct, overlaps, runs
 from xsp_post.arrays.intervals import Nesting, nest, union
 from xsp_post.arrays.texts import Strings, with_more
 from xsp_post.model.kinds import LOADING_TYPES
@@ -437,10 +437,7 @@ class HostState:
     def _most_sampled(self, at: Stretch) -> tuple[np.ndarray, np.ndarray]:
         """Which stretches hold samples, and the frame that most of them are of; of equals the first one."""
         when, names = self._watched.samples
-        low, high = (np.searchsorted(when, self._keys.of(at.thread, time)) for time in (at.start, at.end))
-        count = high - low
-        piece = np.repeat(np.arange(len(count)), count)
-        sample = np.arange(len(piece)) + np.repeat(low - (np.cumsum(count) - count), count)
+        piece, sample = runs(*(np.searchsorted(when, self._keys.of(at.thread, time)) for time in (at.start, at.end)))
         width = max(len(self.tree.strings) + len(self.texts), 1) + 1
         pair, begun, times = np.unique(piece * width + names[sample] + 1, return_index=True, return_counts=True)
         order = np.lexsort((begun, -times, pair // width))

@@ -12,11 +12,12 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import cut, distinct
+from xsp_post.arrays.joins import rows_of
 from xsp_post.arrays.texts import Strings
 from xsp_post.model.trace import UNIFIED_COPIES, ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, loads_code
-from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, rows_of, waiting_kernels
+from xsp_post.replay.gaps import Gaps, device_codes, different, find_gaps, waiting_kernels
 from xsp_post.replay.host_state import Cause, HostState, Pieces
 from xsp_post.replay.waits import host_functions
 
@@ -131,7 +132,7 @@ def _runs_of_devices(tree: Tree, gaps: Gaps) -> list[np.ndarray]:
     process, run_process = (frame["process_index"].to_numpy() for frame in (tree.activities, tree.iterations))
     result = []
     for device in range(len(gaps.devices)):
-        rows = rows_of(gaps.device, device)
+        rows = rows_of(gaps.device == device)
         beside = np.concatenate([gaps.next[rows], gaps.previous[rows]])
         result.append(np.flatnonzero(np.isin(run_process, different(process[beside[beside >= 0]]))))
     return result

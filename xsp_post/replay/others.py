@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from xsp_post.arrays.cutting import runs
 from xsp_post.arrays.intervals import nest
 
 
@@ -40,9 +41,7 @@ def who_worked(
     for other in np.unique(work.thread).tolist():  # threads, not events
         mine = slice(*np.searchsorted(work.thread, [other, other + 1]))
         low, high = np.searchsorted(work.end[mine], start, "right"), np.searchsorted(work.start[mine], end, "left")
-        number = np.where(thread == other, 0, np.maximum(high - low, 0))
-        wait = np.repeat(np.arange(count), number)
-        row = np.arange(len(wait)) + np.repeat(low - (np.cumsum(number) - number), number) + mine.start
+        wait, row = runs(low + mine.start, np.where(thread == other, 0, high + mine.start))
         time = np.minimum(work.end[row], end[wait]) - np.maximum(work.start[row], start[wait])
         parts.append((wait, np.full(len(wait), other), work.text[row], time))
     found = np.zeros(count, bool), np.full(count, -1, np.int64), np.zeros(count, np.int64)

@@ -13,13 +13,14 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import cut, distinct
 from xsp_post.arrays.intervals import nest, union
+from xsp_post.arrays.joins import rows_of
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
 from xsp_post.names.number_types import without_tensor_cores
-from xsp_post.replay.gaps import at_work, device_codes, different, rows_of, waiting_kernels
+from xsp_post.replay.gaps import at_work, device_codes, different, waiting_kernels
 
 # Where a piece of time lies.
 EXECUTION, WARMUP, OUTSIDE, LEAD_IN, LEAD_OUT, BETWEEN = (
@@ -102,7 +103,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     idle_of_cause = causes["idle_ns"].to_numpy()
     rows = []
     for number, device in enumerate(devices.to_dict("records")):  # a handful of devices
-        mine = rows_of(codes, number)
+        mine = rows_of(codes == number)
         works = at_work(mine, waits, len(codes))
         busy = _busy_parts(tree, works, family[works], runs)
         inside = of_activity[mine]

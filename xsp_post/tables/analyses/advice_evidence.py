@@ -4,11 +4,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import compress
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.rollup import holds
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families
@@ -121,23 +124,15 @@ class Situation:
     def names_around(self, pattern: str) -> set[str]:
         """Names of the ranges that hold one of this name, it among them."""
         _, names, parent = self._paths
-        rows, held = np.flatnonzero(found_in(names, pattern)), np.zeros(len(names), bool)
-        while len(rows):
-            held[rows] = True
-            rows = np.unique(parent[rows])
-            rows = rows[(rows >= 0) & ~held[np.maximum(rows, 0)]]
-        return {names[row] for row in np.flatnonzero(held).tolist()}
+        return set(compress(names, holds(found_in(names, pattern), parent)))
 
     def inside(self, pattern: str) -> pd.DataFrame:
         """Rows of `causes` that lie in a range of this name, or in a range inside it."""
         numbers, names, parent = self._paths
         if len(self.limit.captures) != 1 or not names:
             return self.causes.iloc[:0]
-        hit, before = found_in(names, pattern), np.zeros(len(names), bool)
-        while (hit != before).any():  # as often as ranges nest
-            before = hit
-            hit = hit | (hit[parent] & (parent >= 0))
-        return self.causes[self.causes["path_id"].isin(numbers[hit]).to_numpy(bool)]
+        hit = found_in(names, pattern)
+        return self.causes[self.causes["path_id"].isin(numbers[hit | forest_of(parent).inside(hit)]).to_numpy(bool)]
 
     @cached_property
     def _owners(self) -> pd.DataFrame:

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cost_model import FEWEST_STEPS, CostModel, scatter_of, sigma_of
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.joins import lookup
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
@@ -213,18 +214,14 @@ def _range_around(results: Results, rows: pd.DataFrame, are_such: Callable[[Iter
     nodes = frame_or_empty(results, "nodes", ["capture_id", "node_id", "parent_id", "iteration_index", "name"])
     codes, texts = text_codes(nodes["name"])
     said = are_such(texts.astype(str))[codes] & (nodes["iteration_index"].fillna(-1) >= 0).to_numpy()
-    width = int(nodes["node_id"].max()) + 2 if len(nodes) else 2
+    if not said.any():
+        return np.full(len(rows), "", object)
+    width = int(nodes["node_id"].max()) + 2
     keys, parent = ((nodes["capture_id"] * width + nodes[one]).to_numpy(np.int64) for one in ("node_id", "parent_id"))
     at = (rows["capture_id"] * width + rows["node_id"].fillna(-1)).to_numpy(np.int64)
-    found = np.full(len(rows), "", object)
-    place = np.arange(len(rows))
-    while said.any() and len(place):
-        node = lookup(keys, np.arange(len(keys)), at)
-        is_named = (node >= 0) & said[node]
-        found[place[is_named]] = texts.to_numpy(object)[codes[node[is_named]]]
-        goes_on = (node >= 0) & ~is_named
-        place, at = place[goes_on], parent[node[goes_on]]
-    return found
+    above, node = (lookup(keys, np.arange(len(keys)), asked) for asked in (parent, at))
+    named = np.append(forest_of(above).nearest(said), -1)[node]
+    return np.append(texts, "").astype(object)[np.append(codes, len(texts))[named]]
 
 
 def _idle(results: Results, rows: pd.DataFrame) -> pd.DataFrame:
