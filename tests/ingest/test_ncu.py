@@ -242,7 +242,7 @@ def test_counts_come_before_rates() -> None:
     assert values(fake({**plain, SASS.format("ffma"): None}), "flop_fp32") == []  # a part is missing
 
 
-def test_tensor_flop_by_preference() -> None:
+def test_tensor_flop_by_preference(monkeypatch) -> None:
     ops = "sm__ops_path_tensor_src_"
     counted = {f"{ops}fp16_dst_fp32.sum": 100, f"{ops}bf16_dst_fp32_sparsity_off.sum": 7,
                f"{ops}bf16_dst_fp32_sparsity_on.sum": 1, f"{ops}int8.sum": 1e9,
@@ -255,14 +255,15 @@ def test_tensor_flop_by_preference() -> None:
     assert values(estimate, "flop_tensor") == [3 * 512]
     assert "estimate" in next(iter(sources(estimate, "flop_tensor")))
     assert values(fake(share), "flop_tensor") == []
-    by_peak = quantities(fake(share), tensor_peak_flop_per_s=1e12).set_index("metric_name")
+    monkeypatch.setattr("xsp_post.counters.quantities._tensor_peaks", lambda *_: np.full(1, 1e12))
+    by_peak = quantities(fake(share)).set_index("metric_name")
     assert by_peak.loc["flop_tensor", "value"] == pytest.approx(0.5 * 1e12 * 1e-6)
     assert "estimate" in by_peak.loc["flop_tensor", "source"]
     assert "estimate" in by_peak.loc["flop", "source"]
     # half of the pipe's work was integer: only the other half is flop
     mixed = {"sm__pipe_tensor_op_hmma_cycles_active.avg.pct_of_peak_sustained_active": 30.0,
              "sm__pipe_tensor_op_imma_cycles_active.avg.pct_of_peak_sustained_active": 30.0}  # fmt: skip
-    half = quantities(fake({**share, **mixed}), tensor_peak_flop_per_s=1e12).set_index("metric_name")
+    half = quantities(fake({**share, **mixed})).set_index("metric_name")
     assert half.loc["flop_tensor", "value"] == pytest.approx(0.25 * 1e12 * 1e-6)
 
 

@@ -90,10 +90,7 @@ def detectable(standard_error: npt.ArrayLike, degrees_of_freedom: npt.ArrayLike)
 
 def _repeats(group: IntArray, capture: IntArray, count: int) -> IntArray:
     """Different captures per group."""
-    if not len(group):
-        return np.zeros(count, np.int64)
-    pairs = np.unique(np.column_stack((group, capture)), axis=0)
-    return np.bincount(pairs[:, 0], minlength=count).astype(np.int64)
+    return np.asarray(pd.Series(capture).groupby(group).nunique().reindex(range(count), fill_value=0), np.int64)
 
 
 def holm(p_values: npt.ArrayLike) -> FloatArray:

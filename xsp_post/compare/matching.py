@@ -118,7 +118,7 @@ def layer_samples(side: Side) -> pd.DataFrame:
         side.results, "layers", [*_PLACE, *_OF_LAYER, "duration_ns", "latency_ns", "latency_source"]
     )
     row = _iteration_rows(side, layers)
-    pair = _of_row(side.iteration_pairs("layer"), row)
+    pair = np.append(side.iteration_pairs("layer"), -1)[row]
     layers = layers.assign(iteration_index=row, pair_index=pair)[pair >= 0].astype({"layer_path": object})
     is_host, value = layer_times(side.results, layers)
     frame = layers.assign(side=side.side, measure=LATENCY, value=value)
@@ -180,7 +180,7 @@ def kernel_samples(side: Side) -> pd.DataFrame:
         side.results, "kernels", [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
     )
     row = _iteration_rows(side, kernels)
-    pair = _of_row(side.iteration_pairs("kernel"), row)
+    pair = np.append(side.iteration_pairs("kernel"), -1)[row]
     kernels, pair = kernels.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
     return _summed(side, kernels, pair)
 
@@ -211,27 +211,11 @@ def _iteration_rows(side: Side, rows: pd.DataFrame) -> np.ndarray:
     return side.cases.rows_of(*(rows[c].to_numpy(np.int64) for c in _PLACE))
 
 
-def _of_row(pairs: np.ndarray, row: np.ndarray) -> np.ndarray:
-    return np.where(row >= 0, np.append(pairs, -1)[row], -1)
-
-
 def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame:
-    texts = kernels["name"].astype("category")
-    short = pd.Categorical(normalise_kernel_name(texts.cat.categories))
-    name = short.codes[texts.cat.codes.to_numpy()] if len(texts) else np.zeros(0, np.int64)
     launch = kernels["launch_start_ns"].where(kernels["launch_start_ns"] >= 0, kernels["start_ns"])
-    rows = pd.DataFrame(
-        {
-            "pair_index": pair,
-            "capture_id": kernels["capture_id"].to_numpy(),
-            "iteration_index": kernels["iteration_index"].to_numpy(),
-            "layer_index": kernels["layer_index"].to_numpy(),
-            "name_code": name,
-            "value": kernels["duration_ns"].to_numpy(np.float64),
-            "first": launch.to_numpy(),
-        }
-    )
-    keys = ["pair_index", "capture_id", "iteration_index", "layer_index", "name_code"]
+    rows = kernels.assign(pair_index=pair, name=normalise_kernel_name(kernels["name"].astype(object)), first=launch)
+    rows["value"] = rows["duration_ns"].astype(np.float64)
+    keys = ["pair_index", "capture_id", "iteration_index", "layer_index", "name"]
     grouped = rows.groupby(keys, sort=False, as_index=False).agg(
         value=("value", "sum"), count=("value", "size"), first=("first", "min")
     )
@@ -243,7 +227,6 @@ def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame
         side=side.side,
         layer_path=joined["layer_path"].fillna("").astype(object),
         call_index=joined["call_index"].fillna(0).astype(np.int64),
-        name=short.categories.to_numpy(object)[joined["name_code"].to_numpy()] if len(joined) else "",
     )
 
 

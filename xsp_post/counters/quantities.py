@@ -94,18 +94,17 @@ class _Wide:
         return pd.concat(parts, ignore_index=True)
 
 
-def quantities(report: CounterReport, tensor_peak_flop_per_s: float | None = None) -> pd.DataFrame:
+def quantities(report: CounterReport) -> pd.DataFrame:
     """Our quantities of each action: action_id, metric_name (of `QUANTITIES`), value, unit, source.
 
     Rows exist only for what the report supports. Where it has only the tensor pipe's share of its peak, that peak
-    (dense; by default that of the GPU it names) gives an estimate. Shape: at most actions × len(QUANTITIES).
+    (dense, of the GPU that it names) gives an estimate. Shape: at most actions × len(QUANTITIES).
     """
     wide = _Wide(report)
     seconds = wide.get(DURATION) * 1e-9
     wide.offer("counted_duration_ns", wide.get(DURATION), DURATION)
     _floating_point(wide, seconds)
-    given = tensor_peak_flop_per_s
-    _tensor(wide, seconds, _tensor_peaks(report, wide) if given is None else np.full(len(seconds), given))
+    _tensor(wide, seconds, _tensor_peaks(report, wide))
     _total_flop(wide)
     _memory(wide, seconds)
     _offered(wide, seconds, "launch")

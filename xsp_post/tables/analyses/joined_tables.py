@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.base.findings import finding
-from xsp_post.tables.analyses.frames import Columns, divide, picked, text_codes
+from xsp_post.tables.analyses.frames import Columns, divide, picked
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns, say_above_roof
 from xsp_post.tables.analyses.layer_rows import DEVICE_SOURCES
@@ -157,11 +157,8 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
     rows, kernels = inputs.longest_kernels
     pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
-    code, names = text_codes(inputs.kernels.frame["name"])
-    chosen = code[kernels]
-    unique, inverse = np.unique(chosen, return_inverse=True)
-    texts = names.to_numpy(object)[unique].tolist()
-    pipes[rows] = np.array([pipe_of_name(str(text)) for text in texts], dtype=object)[inverse]
+    codes, names = pd.factorize(inputs.kernels.frame["name"].iloc[kernels])
+    pipes[rows] = np.array([pipe_of_name(str(name)) for name in names], dtype=object)[codes]
     return pipes
 
 
@@ -170,10 +167,9 @@ def dominant_kernels(inputs: Inputs) -> Columns:
     rows, chosen = inputs.longest_kernels
     frame = inputs.kernels.frame
     latency = frame["latency_ns"].to_numpy()[chosen]
-    texts = {name: text_codes(frame[name]) for name in ("name", "short_name", "source_line")}
     return {
         **layer_columns(inputs, rows),
-        **{name: pd.Categorical.from_codes(codes[chosen], categories=known) for name, (codes, known) in texts.items()},
+        **{name: frame[name].array[chosen] for name in ("name", "short_name", "source_line")},
         "latency_ns": latency,
         "latency_ratio": divide(latency, inputs.by_layer[0].latency_ns[rows]),
     }
