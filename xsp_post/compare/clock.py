@@ -12,7 +12,7 @@ from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_hz, format_ratio_percent
 
-LEAST_CHANGE = 0.03  # a smaller factor is not told from noise
+LEAST_CHANGE = 0.03  # a smaller factor is not told from noise, nor is a smaller change named
 SPREAD = 0.02  # kernels within this of the factor go with it
 LEAST_SHARE = 0.8  # of the common kernel time that goes with it
 LEAST_NAMES = 4

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.texts import sentence
+from xsp_post.compare.clock import LEAST_CHANGE
 from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
 from xsp_post.compare.headline import SAME, UNDECIDED, Headline
 from xsp_post.compare.impact import RECORDING, WORK, Impact
@@ -18,7 +19,6 @@ from xsp_post.compare.structure import Statement, Structure
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
 
 _EQUAL_WINDOW = 0.02
-_LEAST_CHANGE = 0.03  # a part of the evidence that changed by less is not named
 _OF_CPU = (("launch dimensions", "sizes"), ("launches", "calls"), ("kernel", "operator"), ("of a GPU", "of the device"))
 
 
@@ -137,14 +137,14 @@ def evidence(found: Impact) -> list[Statement]:
     key = "kernels-equal" if not count else "kernels-less" if count < 0 else "kernels-more"
     parts = [said(key, share=format_ratio_percent(abs(count)))]
     idle = totals["idle"]
-    if abs(idle[1] - idle[0]) >= _LEAST_CHANGE * max(idle[0], 1):
+    if abs(idle[1] - idle[0]) >= LEAST_CHANGE * max(idle[0], 1):
         over = said("over", count=found.device_count) if found.device_count > 1 else ""
         parts.append(said("idle", base=format_ns(idle[0]), other=format_ns(idle[1]), over=over))
     names = found.names[(found.names["base_count"] > 0) & (found.names["other_count"] > 0)]
     change = names["other_mean_ns"] - names["base_mean_ns"]
     if len(names):
         most = names.iloc[int((change.abs() * names["other_count"]).to_numpy(float).argmax())]
-        if abs(most["other_mean_ns"] / most["base_mean_ns"] - 1) >= _LEAST_CHANGE:
+        if abs(most["other_mean_ns"] / most["base_mean_ns"] - 1) >= LEAST_CHANGE:
             parts.append(said("each", name=_short(most["name"]), means=_means(most)))
     key = "equal-window" if abs(other / base - 1) < _EQUAL_WINDOW else "other-window"
     return [("evidence", said(key, base=format_ns(base), other=format_ns(other), parts=", ".join(parts)), False)]

@@ -14,7 +14,7 @@ from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.what_if import middle_execution, path_of_execution
 
 _OF_IDENTITY = ("measured_ns", "replayed_ns", "error_ratio", "orphan_ratio", "refusal")
-LEAST_BANDWIDTH_RATIO = 0.5  # of a kernel's time that its bytes need at the least, where memory limits it
+LEAST_ROOF_RATIO = 0.5  # of its roof, from which on work is limited by that: of a kernel's time, what its bytes need
 
 
 def replay_frames(results: Results) -> dict[str, pd.DataFrame]:
@@ -47,23 +47,20 @@ def experiment_frame(results: Results) -> tuple[pd.DataFrame, list[Finding]]:
 
 
 def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.ndarray | None:
-    """Operations whose least bytes take `LEAST_BANDWIDTH_RATIO` of their time at the peak of their GPU; None where
+    """Operations whose least bytes take `LEAST_ROOF_RATIO` of their time at the peak of their GPU; None where
     no bytes, or no peak, are known."""
     work = of_captures(results, "kernel_work", capture_id, ["kernel_id", "read_bytes", "written_bytes"])
     bytes_ = (work["read_bytes"] + work["written_bytes"]).dropna()
     if bytes_.empty:
         return None
-    devices = of_captures(results, "devices", capture_id)
-    peaks = {
-        str(row["gpu_name"]): peaks_of_device({str(k): v for k, v in row.items()}) for row in devices.to_dict("records")
-    }
-    bandwidth = next((peak.memory_bandwidth_bytes_per_s for peak in peaks.values() if peak is not None), None)
-    if len(peaks) != 1 or not bandwidth:
+    devices = of_captures(results, "devices", capture_id).drop_duplicates("gpu_name", keep="last").to_dict("records")
+    peak = peaks_of_device({str(k): v for k, v in devices[0].items()}) if len(devices) == 1 else None
+    if peak is None or not peak.memory_bandwidth_bytes_per_s:
         return None
     moved = bytes_.groupby(work["kernel_id"]).sum()
     operations = identity.graph.recording.operations
-    least_ns = moved.reindex(operations.kernel).to_numpy(float) / bandwidth * 1e9
-    return least_ns >= LEAST_BANDWIDTH_RATIO * operations.duration_ns
+    least_ns = moved.reindex(operations.kernel).to_numpy(float) / peak.memory_bandwidth_bytes_per_s * 1e9
+    return least_ns >= LEAST_ROOF_RATIO * operations.duration_ns
 
 
 def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:

@@ -32,7 +32,7 @@ _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
 _WAITING = FAMILIES.index("waiting")
 LAUNCH_SHAPE = tuple(f"{name}_{axis}" for name in ("block", "grid") for axis in "xyz")
-_WARP = 32  # threads that a multiprocessor runs together
+WARP = 32  # threads that a multiprocessor runs together
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 
@@ -248,4 +248,4 @@ def _is_small(tree: Tree, rows: np.ndarray, multiprocessors: int) -> np.ndarray:
     threads, blocks = np.ones((2, len(rows)), np.int64)
     for number, column in enumerate(LAUNCH_SHAPE):
         (threads if number < 3 else blocks)[:] *= tree.activities[column].to_numpy()[rows]
-    return (threads > 0) & ((threads < _WARP) | (blocks < multiprocessors))
+    return (threads > 0) & ((threads < WARP) | (blocks < multiprocessors))

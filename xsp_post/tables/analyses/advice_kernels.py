@@ -16,6 +16,7 @@ from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
+from xsp_post.replay.windows import WARP
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
@@ -36,7 +37,7 @@ _CHECKPOINT = r"CheckpointFunctionBackward"
 _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward)"
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
-_WARP, _WARPS_OF_FULL = 32, 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
+_WARPS_OF_FULL = 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _NO_WORK = ["communication", "waiting"]  # families
 _ODD = r"align[12](?:\D|$)"  # so many elements are read at once
 _OF_LIBRARY = (  # products of libraries that do not say which
@@ -226,9 +227,9 @@ def _launch_shape(situation: Situation) -> list[Found]:
     threads, blocks = (rows[[f"{what}_{axis}" for axis in "xyz"]].prod(axis=1).to_numpy() for what in ("block", "grid"))
     count = pd.to_numeric(pd.Series([situation.device.get("sm_count")]), errors="coerce").fillna(1)
     multiprocessors = float(count.iloc[0])
-    warps = np.ceil(threads / _WARP)
-    stays = np.minimum(threads / _WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
-    stays = np.where(threads < _WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
+    warps = np.ceil(threads / WARP)
+    stays = np.minimum(threads / WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
+    stays = np.where(threads < WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
     works = ~rows["family"].isin(_NO_WORK).to_numpy() & (threads > 0) & (blocks > 0)
     own = works & ~situation.is_called(_LIBRARY)
     more = _side_by_side(situation, float((rows["duration_ns"] * (1 - stays))[works & ~own].sum()))
@@ -239,7 +240,7 @@ def _launch_shape(situation: Situation) -> list[Found]:
         return more
     name = str(spent.idxmax())
     at = int(np.flatnonzero(rows["name"].eq(name).to_numpy() & (stays < 1))[0])
-    shape = [] if threads[at] >= _WARP else [f"{_WARP} or more a block"]
+    shape = [] if threads[at] >= WARP else [f"{WARP} or more a block"]
     shape += [f"at least {multiprocessors:.0f} blocks"] if blocks[at] < multiprocessors else []
     facts = {what: "×".join(str(int(rows[f"{what}_{axis}"].iloc[at])) for axis in "xyz") for what in ("grid", "block")}
     # memory that is read in another order may be faster, too: of the bound nothing stays but the launches

@@ -16,13 +16,12 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.replay.recording import COUNTS
+from xsp_post.replay.tables import LEAST_ROOF_RATIO
 from xsp_post.tables.analyses.places import line_of
 from xsp_post.tables.catalogue import has_work
 
 # Less known time than this, of all time or of the kernels: nothing is said of it.
 LEAST_KNOWN_RATIO = 0.5
-# Counted work names the nearer roof as the limit from this share of it on.
-LEAST_ROOF_RATIO = 0.5
 # A place or a remedy of less than this share of the time is left out: a replay is not more exact.
 LEAST_RATIO = 0.01
 LEAST_OPERATIONS = 20  # of devices: fewer say nothing of what a program does again and again
@@ -123,7 +122,7 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
         frame_or_empty(results, name) if captures is None else of_captures(results, name, captures)
         for name in ("device_windows", "idle_causes")
     )
-    scope = next((s for s in SCOPES if _worth(windows, s)), "")
+    scope = next((s for s in SCOPES if windows.loc[windows["scope"].eq(s), "busy_ns"].sum() > 0), "")
     if not scope:
         return Limit(UNKNOWN, "", 0, "", 0, 0, 0, (), {}, NO_WORK)
     mine, idle = windows[is_of(windows, scope)], causes[is_of(causes, scope)]
@@ -211,14 +210,6 @@ def _count_found(results: Results, captures: Sequence[int], code: str) -> int:
     findings = results.found()
     mine = findings["code"].eq(code) & findings["capture_id"].isin(list(captures))
     return int(findings.loc[mine, "count"].sum())
-
-
-def _worth(windows: pd.DataFrame, scope: str) -> bool:
-    """Whether devices did anything in a scope."""
-    if windows.empty:
-        return False
-    mine = windows[windows["scope"].eq(scope)]
-    return bool(mine["busy_ns"].sum() > 0)
 
 
 def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
