@@ -244,9 +244,7 @@ def _places(key: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray,
     The usual size is the lower median: robust, and one that occurs. Keys −1 count as a key of their own that has
     no usual size.
     """
-    if not len(key):
-        return key, key, np.zeros(0, np.int64)
-    groups = int(group.max()) + 1
+    groups = int(group.max(initial=-1)) + 1
     pair, inverse, count = np.unique(key * groups + group, return_inverse=True, return_counts=True)
     place = pd.Series(inverse).groupby(inverse).cumcount().to_numpy()
     of_key = pair // groups

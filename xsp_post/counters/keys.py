@@ -105,8 +105,6 @@ def _paths_of_nodes(nodes: pd.DataFrame, domain: str) -> tuple[np.ndarray, np.nd
 
     Ranges of other domains between them are skipped, as Nsight Compute keeps one stack per domain.
     """
-    if nodes.empty:
-        return np.array([""], dtype=object), np.zeros(0, np.int64)
     is_range = (nodes["domain"].astype(object) == domain) & (nodes["level"].astype(object) != "CAPTURE")
     counts = (is_range & ~nodes["is_inferred"].astype(bool)).to_numpy()
     codes, names = pd.factorize(nodes["folded_name"].astype(object))

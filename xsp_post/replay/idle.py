@@ -143,8 +143,6 @@ def _last_started(
 ) -> np.ndarray:
     """The execution that started last among those around each piece, −1 for none; pieces are cut at their edges."""
     found = np.full(len(start), -1, np.int64)
-    if not len(run_start):
-        return found
     order = np.argsort(run_start, kind="stable")
     s, e = run_start[order], run_end[order]
     at = np.searchsorted(s, start, side="right") - 1

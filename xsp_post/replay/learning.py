@@ -106,8 +106,6 @@ def _graph_nodes(operations: Operations, is_host: np.ndarray) -> tuple[np.ndarra
     """Which operations are nodes of a graph (their call launched several), and which of these follow another node of
     their call on its stream; bool each."""
     has_call = (operations.call >= 0) & ~is_host
-    if not has_call.any():
-        return has_call, has_call
     per_call = np.bincount(operations.call[has_call])
     is_node = np.zeros(len(operations), bool)
     is_node[has_call] = per_call[operations.call[has_call]] > 1

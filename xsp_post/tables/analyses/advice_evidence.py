@@ -263,11 +263,8 @@ class Situation:
     def waits(self) -> int:
         """Host calls that waited for the device between two launches of the scope."""
         waits = of_captures(self.results, "dependencies", self.limit.captures, ["kind", "start_ns"])
-        kernels = self.kernels
-        if not len(kernels):
-            return 0
-        low, high = kernels["launch_start_ns"].min(), kernels["launch_start_ns"].max()
-        return int((waits["kind"].isin(WAITS) & waits["start_ns"].between(low, high)).sum())
+        launched = self.kernels["launch_start_ns"]
+        return int((waits["kind"].isin(WAITS) & waits["start_ns"].between(launched.min(), launched.max())).sum())
 
     @cached_property
     def blocking_count(self) -> int:

@@ -61,19 +61,18 @@ class Cases:
     def rows_of(self, capture_id: IntArray, iteration_index: IntArray, process_id: IntArray) -> IntArray:
         """Iteration row of each (capture, iteration); outside all iterations, of the capture, or of the process
         where it has ranks. −1 where there is none. Shapes (n,) → (n,)."""
-        if not len(self.iterations) or not len(capture_id):
-            return np.full(len(capture_id), -1, np.int64)
         known = self.iterations
         known_rank = np.where(known["iteration_index"] < 0, known["rank_code"], 0).astype(np.int64)
         rank = np.where(iteration_index < 0, self._rank_codes(capture_id, process_id), 0)
-        ranks = max(int(known_rank.max()), int(rank.max())) + 1
-        width = max(int(known["iteration_index"].max()), int(iteration_index.max())) + 2
+        ranks = max(int(known_rank.max(initial=0)), int(rank.max(initial=0))) + 1
+        own = known["iteration_index"].to_numpy(np.int64)
+        width = max(int(own.max(initial=0)), int(iteration_index.max(initial=0))) + 2
 
         def key(capture: IntArray, iteration: IntArray, code: IntArray) -> IntArray:
             return (capture * width + iteration + 1) * ranks + code
 
         return lookup(
-            key(known["capture_id"].to_numpy(), known["iteration_index"].to_numpy(), known_rank),
+            key(known["capture_id"].to_numpy(np.int64), own, known_rank),
             np.arange(len(known)),
             key(capture_id, iteration_index, rank),
         )

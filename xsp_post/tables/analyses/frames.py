@@ -57,8 +57,6 @@ def occurrence(group: IntArray) -> IntArray:
 def group_sum(group: IntArray, values: FloatArray, count: int) -> FloatArray:
     """Sum per group; NaN values are left out, a group without any known value is NaN. Shape (count,)."""
     known = ~np.isnan(values)
-    if not known.any():
-        return np.full(count, np.nan)
     if not known.all():
         group, values = group[known], values[known]
     total = np.bincount(group, weights=values, minlength=count).astype(np.float64)

@@ -67,10 +67,8 @@ class LayerRows:
 
     def rows_of(self, case_index: IntArray, layer_index: IntArray) -> IntArray:
         """Row of ``frame`` of each (case, layer); −1 where there is none. Shape (n,)."""
-        if not len(self.frame):
-            return np.full(len(case_index), -1, np.int64)
-        own = self.frame["layer_index"].to_numpy()
-        width = max(int(own.max()), int(layer_index.max(initial=0))) + 2
+        own = self.frame["layer_index"].to_numpy(np.int64)
+        width = max(int(own.max(initial=0)), int(layer_index.max(initial=0))) + 2
         keys = self.frame["case_index"].to_numpy() * width + own + 1
         return lookup(keys, np.arange(len(keys)), case_index * width + layer_index + 1)
 

@@ -47,8 +47,6 @@ def stages(case: IntArray) -> IntArray:
 
     "Thirds by index" (paper, §IV): the k-th of n layers (from 0) is in third ⌊3k/n⌋: 78 + 78 + 78 of 234.
     """
-    if not len(case):
-        return np.zeros(0, np.int64)
     size = np.bincount(case)
     start = np.concatenate(([0], np.cumsum(size)[:-1]))
     position = np.arange(len(case)) - start[case]
@@ -57,9 +55,7 @@ def stages(case: IntArray) -> IntArray:
 
 def share(values: FloatArray, case: IntArray) -> FloatArray:
     """Each value as a share of its case's sum; NaN where the sum is 0 or unknown."""
-    if not len(case):
-        return np.zeros(0)
-    return divide(values, group_sum(case, values, int(case.max()) + 1)[case])
+    return divide(values, group_sum(case, values, int(case.max(initial=-1)) + 1)[case])
 
 
 def a02(inputs: Inputs) -> Columns:

@@ -104,9 +104,8 @@ def aggregate(work: Work, group: IntArray, count: int, case: IntArray) -> tuple[
     Returns the sums, and the sums over the rows that have flop and DRAM counters only: intensity, throughput
     and bound are computed from the latter, so that a kernel without counters cannot dilute them.
     """
-    if len(group) and group.min() < 0:
-        kept = np.flatnonzero(group >= 0)
-        work, group = work.take(kept), group[kept]
+    kept = np.flatnonzero(group >= 0)
+    work, group = work.take(kept), group[kept]
     covered = ~(np.isnan(work.flop) | np.isnan(work.dram_bytes))
     latency = np.bincount(group, weights=work.latency_ns, minlength=count).astype(np.float64)
     covered_latency = np.bincount(group[covered], weights=work.latency_ns[covered], minlength=count)
