@@ -36,6 +36,7 @@ from xsp_post.compare.structure import Structure, has_operators, structure
 from xsp_post.model.results import Analysis, Results, empty_table, typed
 from xsp_post.names.families import families
 from xsp_post.replay.recording import guessed_captures
+from xsp_post.tables.analyses.frames import together
 
 # A kernel that is in fewer of the iterations than this neither appears nor vanishes: it comes and goes.
 _STEADY_SHARE = 0.5
@@ -103,7 +104,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         empty = empty_table(f"compare_{name}")
         frames[f"compare_{name}"] = empty if found is None else vars(found)[name][list(empty)].reset_index(drop=True)
     memory = memory_totals(base, other)
-    frames["compare_totals"] = _with_rows(frames["compare_totals"], memory)
+    frames["compare_totals"] = together("compare_totals", (frames["compare_totals"], memory))
     clocks = clock_statements(base, other, frames["compare_names"])
     said = [
         *statements(frames, shape, found, clocks, heads or of_recordings(sides, found, spread), are_operators),
@@ -114,11 +115,6 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         "compare_summary", pd.DataFrame(said, columns=["subject", "statement", "is_difference"])
     )
     return Analysis(frames)
-
-
-def _with_rows(table: pd.DataFrame, more: pd.DataFrame) -> pd.DataFrame:
-    parts = [part for part in (table, more) if len(part)]
-    return pd.concat(parts, ignore_index=True)[list(table)] if parts else table
 
 
 def _least_spread(results: Results) -> float:

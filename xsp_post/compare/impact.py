@@ -88,7 +88,8 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
     table = names.assign(impact_ns=_impact(names, divisors, unit))
     causes = _causes(groups, shapes, divisors) if unit else pd.DataFrame(columns=["cause", "difference_ns", "example"])
     devices = len(scopes[BASE][0].drop_duplicates(["capture_id", "device_id"]))
-    return Impact(unit, low, high, devices, _totals(sums, divisors), _ordered(table), causes)
+    totals = pd.DataFrame([total_row(name, [one[name] for one in sums], divisors) for name in sums[BASE]])
+    return Impact(unit, low, high, devices, totals, _ordered(table), causes)
 
 
 def are_unlike(sides: list[Side]) -> bool:
@@ -223,19 +224,9 @@ def _sums(windows: pd.DataFrame, names: pd.DataFrame, side: int) -> dict[str, fl
     return result
 
 
-def _totals(sums: list[dict[str, float]], divisors: list[float]) -> pd.DataFrame:
-    """quantity, unit, base and other as recorded, base and other per unit of work, difference, ratio."""
-    rows = [
-        total_row(quantity, "1" if quantity == "kernel_count" else "ns", [one[quantity] for one in sums], divisors)
-        for quantity in sums[BASE]
-    ]
-    return pd.DataFrame(rows)
-
-
-def total_row(
-    quantity: str, unit: str, values: list[float], divisors: Sequence[float] = (1.0, 1.0)
-) -> dict[str, object]:
+def total_row(quantity: str, values: list[float], divisors: Sequence[float] = (1.0, 1.0)) -> dict[str, object]:
     """A row of ``compare_totals``; ``divisors``: units of work of each side."""
+    unit = {"kernel_count": "1", "memory_peak": "B", "memory_reserved": "B"}.get(quantity, "ns")
     base, other = (value / divisor for value, divisor in zip(values, divisors))
     return {
         "quantity": quantity, "unit": unit, "base_value": values[BASE], "other_value": values[OTHER],

@@ -29,7 +29,7 @@ def memory_totals(base: Results, other: Results) -> pd.DataFrame:
     for quantity, column in _QUANTITIES.items():
         values = [float(device[column]) for device in (base_device, other_device)]
         if all(value > 0 for value in values):
-            rows.append(total_row(quantity, "B", values))
+            rows.append(total_row(quantity, values))
     return pd.DataFrame(rows)
 
 

@@ -50,17 +50,13 @@ def sides(kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame) -> 
             for code, frame in zip(codes, (kernels, actions))
         ]
         shapes = _common(*(key.to_flat_index().to_numpy() for key in keys))
-    group = _iterations(kernels)
+    # kernels outside all iterations are one group
+    group = pd.factorize(kernels["iteration_index"].to_numpy())[0].astype(np.int64)
     ours = Side(kernels["kernel_id"].to_numpy(), group, path_of_kernel, codes[0], shapes[0],
                  kernels["correlation_id"].to_numpy(), not (kernels["iteration_index"] >= 0).any())  # fmt: skip
     theirs = Side(actions.index.to_numpy(), np.zeros(len(actions), np.int64), path_of_action, codes[1], shapes[1],
                    actions["correlation_id"].to_numpy())  # fmt: skip
     return ours, theirs, path_texts
-
-
-def _iterations(kernels: pd.DataFrame) -> np.ndarray:
-    """Dense number of each kernel's iteration (kernels outside all of them are one group)."""
-    return pd.factorize(kernels["iteration_index"].to_numpy())[0].astype(np.int64)
 
 
 def _common(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

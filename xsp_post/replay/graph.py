@@ -74,7 +74,7 @@ class Graph:
 class _Layout:
     """The steps of programs that differ in times only, in order: where each time stands in `_times`."""
 
-    structure: list[np.ndarray | int]  # `_structure` of the amounts that it serves
+    structure: list[np.ndarray | int]  # of the amounts that it serves
     kind: np.ndarray  # this and below: one value per step
     index: np.ndarray
     target: np.ndarray
@@ -207,7 +207,10 @@ def _places(graph: Graph) -> tuple[int, int, int, int, int]:
 
 
 def _layout_of(graph: Graph, amounts: Amounts) -> _Layout:
-    structure = _structure(amounts)
+    # what decides which steps there are, and in which order
+    structure: list[np.ndarray | int] = [
+        amounts.waits, amounts.is_blocking, amounts.stream, amounts.orders, amounts.meetings, amounts.queue_depth,
+    ]  # fmt: skip
     if graph.layout is not None and all(map(np.array_equal, structure, graph.layout.structure)):
         return graph.layout
     recording = graph.recording
@@ -265,11 +268,6 @@ def _layout_of(graph: Graph, amounts: Amounts) -> _Layout:
     )  # fmt: skip
     graph.layout = graph.layout or layout
     return layout
-
-
-def _structure(amounts: Amounts) -> list[np.ndarray | int]:
-    """What decides which steps there are, and in which order."""
-    return [amounts.waits, amounts.is_blocking, amounts.stream, amounts.orders, amounts.meetings, amounts.queue_depth]
 
 
 def _enqueued(place: np.ndarray, has_call: np.ndarray) -> np.ndarray:

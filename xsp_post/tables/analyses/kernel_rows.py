@@ -127,7 +127,7 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
             "kernel_index": occurrence(case[at]) + 1,
             "layer_index": layer[at],
             "name": pd.Categorical.from_codes(name[at], categories=names),
-            "short_name": _short(chosen),
+            "short_name": pd.Categorical.from_codes(*text_codes(chosen["short_name"])),
             "source_line": chosen["source_line"].array,
             "latency_ns": summary["trimmed_mean"].to_numpy(),
             "queue_delay_ns": _queue_delay(kernels, np.where(is_measured, launch, -1), len(at)),
@@ -165,11 +165,6 @@ def _parts(results: Results, frame: pd.DataFrame, layers: LayerRows, execution: 
 
 def _ints(frame: pd.DataFrame, column: str) -> IntArray:
     return frame[column].to_numpy().astype(np.int64, copy=False)
-
-
-def _short(kernels: pd.DataFrame) -> pd.Categorical:
-    codes, texts = text_codes(kernels["short_name"])
-    return pd.Categorical.from_codes(codes, categories=texts)
 
 
 def _in_launch_order(kernels: pd.DataFrame, row: IntArray) -> tuple[pd.DataFrame, IntArray]:

@@ -35,7 +35,7 @@ def with_shapes(
         return work, none, np.zeros(len(kernel_id), np.int64), []
     row = lookup(known["kernel_id"].to_numpy(np.int64), np.arange(len(known)), kernel_id)
     phase = np.where(row >= 0, _phase_codes(known["phase"])[row], 0)
-    flop, read, written = (_at(known[name].to_numpy(np.float64), row) for name in columns[2:5])
+    flop, read, written = (np.append(known[name].to_numpy(np.float64), np.nan)[row] for name in columns[2:5])
     counted = np.bincount(work.case, weights=work.coverage_ratio > 0, minlength=case_count) > 0
     is_analytic = ~counted[work.case] & ~np.isnan(flop) & ~np.isnan(read + written)
     if not is_analytic.any():
@@ -53,10 +53,6 @@ def with_shapes(
 def _phase_codes(column: pd.Series) -> IntArray:
     codes, texts = text_codes(column)
     return np.array([PHASES.index(text) if text in PHASES else 0 for text in texts], np.int64)[codes]
-
-
-def _at(values: FloatArray, row: IntArray) -> FloatArray:
-    return np.where(row >= 0, values[row], np.nan)
 
 
 def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_ns: FloatArray) -> list[Finding]:

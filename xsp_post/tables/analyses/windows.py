@@ -47,7 +47,8 @@ def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) ->
     busy = rows["busy_ns"].to_numpy(np.float64)[order]
     window = _windows(group, start, first, last, case, case_count)
     end = np.maximum(last, start + latency.astype(np.int64))
-    union = _union(group, start, end, case, case_count)
+    stretch, low, high = _stretches(group, start, end)
+    union = _by_case(stretch, high - low, case, case_count)
     summed = np.bincount(case, weights=latency, minlength=case_count)
     period = _periods(group, start, last, rows["period_ns"].to_numpy(np.float64)[order], case, case_count)
     known = np.bincount(case, minlength=case_count) > 0
@@ -74,11 +75,6 @@ def _windows(
     np.minimum.at(begin, stretch, first)
     np.maximum.at(end, stretch, last)
     return _by_case(stretch, end - begin, case, count)
-
-
-def _union(group: np.ndarray, start: np.ndarray, end: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
-    stretch, low, high = _stretches(group, start, end)
-    return _by_case(stretch, high - low, case, count)
 
 
 def _by_case(stretch: np.ndarray, length: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
