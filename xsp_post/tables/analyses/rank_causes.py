@@ -13,7 +13,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import union_length
-from xsp_post.arrays.repeats import dense
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import median_of_others
@@ -55,22 +54,19 @@ def rank_work(
     if len(meetings) < 2:
         return pd.DataFrame(columns=WORK_COLUMNS[3:])
     begin, end, before = int(meetings["end_ns"].min()), int(meetings["end_ns"].max()), 0
-    parts: list[tuple[str, _Sums]] = []
-    shown: list[pd.DataFrame] = []
+    parts, shown = [], list[pd.DataFrame]()
     for kind, rows in ((KERNEL, kernels), (COPY, copies), (TRANSFER, transfers)):
         shown.append(rows)
         covered = covered_ns(shown, begin, end)
         inside = rows[(rows["end_ns"].to_numpy() > begin) & (rows["start_ns"].to_numpy() < end)]
-        parts.append((kind, _summed(kind, inside, covered - before)))
+        parts.append(_shared(kind, _operations(kind, inside), covered - before))
         before = covered
     texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
     details = [f"{call or cause.replace('_', ' ')}{owner and ' in '}{owner}" for call, cause, owner in zip(*texts)]
-    names = groups_of(idle).tolist() if len(idle) else []
+    waits = _sized(groups_of(idle), details, np.ones(len(idle)), idle["idle_ns"])
     alone = covered_ns([*shown, meetings], begin, end) - before
-    amounts = np.stack([np.ones(len(idle)), np.ones(len(idle)), idle["idle_ns"].to_numpy(float)])
-    parts.append((IDLE, _shared([*zip(names, details)], amounts, end - begin - before - alone)))
-    table = [(kind, *key, *sums) for kind, found in parts for key, sums in found.items()]
-    return pd.DataFrame(table, columns=WORK_COLUMNS[3:])
+    parts.append(_shared(IDLE, waits, end - begin - before - alone))
+    return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)[WORK_COLUMNS[3:]]
 
 
 def covered_ns(frames: Iterable[pd.DataFrame], begin: int | None = None, end: int | None = None) -> int:
@@ -81,35 +77,28 @@ def covered_ns(frames: Iterable[pd.DataFrame], begin: int | None = None, end: in
     return int(union_length(*(np.clip(one, begin, end) for one in times)))
 
 
-_Sums = dict[tuple[str, str], list[float]]  # by name and detail: count, size, time in ns
-
-
-def _summed(kind: str, rows: pd.DataFrame, own: float) -> _Sums:
-    """Operations, of ``own`` ns in all: copies by kind and direction, kernels by name."""
-    group, first = dense(*(pd.factorize(rows[column])[0] for column in _SAME[kind]))
-    length = (rows["end_ns"].to_numpy() - rows["start_ns"].to_numpy()).astype(float)
-    names, *details = (rows[column].iloc[first].astype(object).tolist() for column in _SAME[kind])
-    names = normalise_kernel_name(names).tolist() if kind == KERNEL else names
+def _operations(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
+    """Operations: copies by kind and direction, kernels by name."""
+    columns: list[Any] = [rows[column].astype(object).to_numpy() for column in _SAME[kind]]
+    name, detail = (*columns, "")[:2]
     size = rows[GRID].to_numpy(float).prod(axis=1) if kind == KERNEL else np.ones(len(rows))
-    sums = _added(group, np.stack([np.ones(len(rows)), np.where(size > 0, size, 1.0), length]), len(first))
-    return _shared([(name, " ".join(sides)) for name, *sides in zip(names, *details)], sums, own)
+    name = normalise_kernel_name(name) if kind == KERNEL else name
+    return _sized(name, detail, np.where(size > 0, size, 1.0), rows["end_ns"] - rows["start_ns"])
 
 
-def _shared(keys: list[tuple[str, str]], amounts: np.ndarray, own: float) -> _Sums:
-    """Summed by name and detail, to ``own`` ns in all. ``amounts``: shape (3, keys), as the values of the result."""
-    number: dict[tuple[str, str], int] = {}
-    group = np.array([number.setdefault(key, len(number)) for key in keys], np.int64)
-    sums = _added(group, amounts, len(number))
-    total = sums[-1].sum()
-    if total <= 0:
-        return {(UNKNOWN, ""): [0, 0.0, float(own)]} if own else {}
-    sums[-1] *= own / total
-    return dict(zip(number, sums.T.tolist()))
+def _sized(name: Any, detail: Any, size: np.ndarray, time_ns: pd.Series) -> pd.DataFrame:
+    columns = {"name": name, "detail": detail, "count": 1.0, "size": size, "own_ns": time_ns.to_numpy(float)}
+    return pd.DataFrame(columns, index=range(len(size)))
 
 
-def _added(group: np.ndarray, amounts: np.ndarray, count: int) -> np.ndarray:
-    """Amounts of each of ``count`` groups."""
-    return np.stack([np.bincount(group, one, count) for one in amounts])
+def _shared(kind: str, rows: pd.DataFrame, own: float) -> pd.DataFrame:
+    """Summed by name and detail, to ``own`` ns in all."""
+    sums = rows.groupby(["name", "detail"], sort=False).sum().reset_index().assign(kind=kind)
+    total = sums["own_ns"].sum()
+    if total > 0:
+        return sums.assign(own_ns=sums["own_ns"] * (own / total))
+    nothing = {"kind": kind, "name": UNKNOWN, "detail": "", "count": 0, "size": 0.0, "own_ns": float(own)}
+    return pd.DataFrame(nothing, index=range(bool(own)))
 
 
 class Work:
