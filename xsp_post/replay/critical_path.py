@@ -5,8 +5,6 @@ edges of the replay's program; on the recorded clock the later of the two source
 their ends, so their lengths add up to the execution's exactly.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pandas as pd
 
@@ -86,19 +84,14 @@ def _times(graph: Graph, clock: Clock, steps: Steps) -> np.ndarray:
     """When each step was done on the clock."""
     at, call = np.zeros(len(steps.kind), np.int64), graph.recording.operations.call
     meeting, own_end = graph.amounts.meetings.ravel(), clock.call_start_ns + graph.amounts.own_ns
-    times: dict[int, Callable[[np.ndarray], np.ndarray]] = {
-        OPERATION: lambda index: clock.end_ns[index],
-        RECORD: lambda index: clock.end_ns[index],
-        ORDER: lambda index: clock.start_ns[index],
-        ARRIVAL: lambda index: clock.start_ns[meeting[index]],
-        RETURN: lambda index: clock.call_end_ns[index],
-        HANDOVER: lambda index: clock.call_end_ns[index],
-        ROOM: lambda index: clock.call_end_ns[call[index]],
-        CALL: lambda index: np.minimum(own_end, clock.call_end_ns)[index],
-    }
+    times = {
+        OPERATION: clock.end_ns, RECORD: clock.end_ns, ORDER: clock.start_ns, ARRIVAL: clock.start_ns[meeting],
+        RETURN: clock.call_end_ns, HANDOVER: clock.call_end_ns, ROOM: np.append(clock.call_end_ns, 0)[call],
+        CALL: np.minimum(own_end, clock.call_end_ns),
+    }  # fmt: skip
     for kind, when in times.items():
         rows = np.flatnonzero(steps.kind == kind)
-        at[rows] = when(steps.index[rows])
+        at[rows] = when[steps.index[rows]]
     return at
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.arrays.intervals import union_length
+from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.kinds import ActivityKind
@@ -205,16 +205,11 @@ class _Trial:
     @cached_property
     def busiest_ns(self) -> int:
         """How long the busiest stream of a process worked in its executions, the mean of the processes."""
-        operations, rows = self.identity.graph.recording.operations, self.executions.work[0]
-        busiest: dict[int, int] = {}
-        for stream in np.unique(operations.stream[rows]).tolist():
-            mine = rows[operations.stream[rows] == stream]
-            busy, process = (
-                union_length(operations.start_ns[mine], operations.end_ns[mine]),
-                operations.process[mine[0]],
-            )
-            busiest[process] = max(busy, busiest.get(process, 0))
-        return int(np.mean(list(busiest.values()))) if busiest else 0
+        recording, rows = self.identity.graph.recording, self.executions.work[0]
+        of, process = recording.operations, recording.stream_process
+        busy = grouped_union_length(of.stream[rows], of.start_ns[rows], of.end_ns[rows], len(process))
+        used = np.unique(of.stream[rows])
+        return int(pd.Series(busy[used]).groupby(process[used]).max().mean()) if len(used) else 0
 
     def error_ratio(self, question: int) -> float:
         """How far the replay without a change is off in this time."""

@@ -6,7 +6,6 @@ agree between files: a collective ends for all its ranks together (`replay.colle
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -97,13 +96,11 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
         .astype({"rank": int})
     )
     known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
-    place = kernels[["process_id", "device_id"]].to_numpy()
-    first = np.flatnonzero(np.append(True, (place[1:] != place[:-1]).any(axis=1))[: len(place)])
-    for begin, end in pairwise([*first.tolist(), len(place)]):
-        process, device = map(int, place[begin])
+    for _, mine in kernels.groupby(["process_id", "device_id"], sort=False):
+        process, device = (int(mine[name].iloc[0]) for name in ("process_id", "device_id"))
         copied = copies[(copies["process_id"] == process) & (copies["device_id"] == device)]
         gpu, stated = known.get((process, device), (device, -1))
-        yield process, device, stated, kernels.iloc[begin:end], copied, idle[idle["device_id"] == gpu]
+        yield process, device, stated, mine, copied, idle[idle["device_id"] == gpu]
 
 
 def _row(
