@@ -340,17 +340,9 @@ def _ordered(table: pd.DataFrame) -> pd.DataFrame:
     size = table[["base", "other"]].fillna(0).max(axis=1)
     shown = table["is_shown"] | table["change"].isin(SET_CHANGES)
     weight = table["difference"].abs().fillna(size)
-    keys = pd.DataFrame(
-        {
-            "rank": table.get("rank", 0),
-            "shown": ~shown,
-            "p": table["p_value"].where(~shown, 0).fillna(1),
-            "weight": -weight,
-        },
-        index=table.index,
-    )
-    order = keys.sort_values(["rank", "shown", "p", "weight"], kind="stable").index
-    return table.loc[order].reset_index(drop=True)
+    rank = table.get("rank", pd.Series(0, table.index))
+    order = np.lexsort((-weight, table["p_value"].where(~shown, 0).fillna(1), ~shown, rank))
+    return table.iloc[order].reset_index(drop=True)
 
 
 def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarray:

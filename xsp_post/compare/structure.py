@@ -129,15 +129,10 @@ def _copies(base: pd.DataFrame, other: pd.DataFrame) -> tuple[bool, str]:
     return False, sentence("compare.other-copies", base=sides[0], other=sides[1])
 
 
-def _devices(results: Results, capture_id: int) -> tuple[str, str, str]:
-    row = (
-        of_captures(results, "captures", capture_id, ["gpu_name", "framework", "tool_version"])
-        .astype(object)
-        .fillna("")
-    )
-    if row.empty:
-        return "", "", ""
-    return str(row["gpu_name"].iloc[0]), str(row["framework"].iloc[0]), str(row["tool_version"].iloc[0])
+def _devices(results: Results, capture_id: int) -> tuple[str, ...]:
+    names = ["gpu_name", "framework", "tool_version"]
+    rows = of_captures(results, "captures", capture_id, names)[names].astype(object).fillna("")
+    return tuple(map(str, next(rows.itertuples(index=False, name=None), [""] * 3)))
 
 
 def _system(base: tuple[str, ...], other: tuple[str, ...]) -> tuple[bool, str]:

@@ -80,14 +80,9 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
 
 def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
     """The median error of the executions' latency and period, the larger of the two."""
-    errors = [0.0]
-    for name in ("latency_ns", "period_ns"):
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratio = np.abs(simulated[name].to_numpy(float) / recorded[name].to_numpy(float) - 1)
-        ratio = ratio[np.isfinite(ratio)]
-        if len(ratio):
-            errors.append(float(np.median(ratio)))
-    return max(errors)
+    names = ["latency_ns", "period_ns"]
+    ratios = (simulated[names].astype(float) / recorded[names].astype(float) - 1).abs().replace(np.inf, np.nan)
+    return float(ratios.median().fillna(0.0).max())
 
 
 def _refusal(operations: Operations, error: float, replayed: Replayed) -> str:

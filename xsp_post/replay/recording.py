@@ -149,15 +149,12 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     stream, streams = _streams(rows)
     place = _place(stream, rows, call_of_row, calls)
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
-    taken = {name: rows[name].to_numpy()[order] for name in
-             ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id",
-              "is_read", "migrated_ns")}  # fmt: skip
+    columns = ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id", "is_read",
+               "migrated_ns")  # fmt: skip
+    taken = {one.removesuffix("_index").removesuffix("_id"): rows[one].to_numpy()[order] for one in columns}
     operations = Operations(
-        kind=taken["kind"], process=taken["process"], stream=stream[order], start_ns=taken["start_ns"],
-        end_ns=taken["end_ns"], call=call_of_row[order], place=place[order], iteration=taken["iteration_index"],
-        layer=taken["layer_index"], kernel=taken["kernel_id"],
-        is_read=taken["is_read"], migrated_ns=taken["migrated_ns"], name=name[order],
-    )  # fmt: skip
+        **taken, stream=stream[order], call=call_of_row[order], place=place[order], name=name[order]
+    )
     number = np.empty(len(order), np.int64)
     number[order] = np.arange(len(order))
     keys = {

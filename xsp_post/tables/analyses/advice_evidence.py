@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.rollup import holds
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
@@ -117,8 +118,8 @@ class Situation:
         columns = ["path_id", "parent_path_id", "name"]
         paths = of_captures(self.results, "paths", self.limit.captures[:1], columns).sort_values("path_id")
         numbers = paths["path_id"].to_numpy(np.int64)
-        parent = np.searchsorted(numbers, paths["parent_path_id"].fillna(-1).to_numpy(np.int64))
-        parent[paths["parent_path_id"].isna().to_numpy()] = -1
+        asked = paths["parent_path_id"].fillna(-1).to_numpy(np.int64)
+        parent = lookup(numbers, np.arange(len(numbers)), asked)
         return numbers, paths["name"].astype(str).tolist(), parent
 
     def names_around(self, pattern: str) -> set[str]:

@@ -225,8 +225,8 @@ def _launch_shape(situation: Situation) -> list[Found]:
     if not len(rows) or not situation.limit.is_gpu or situation.is_compiled:
         return []
     threads, blocks = (rows[[f"{what}_{axis}" for axis in "xyz"]].prod(axis=1).to_numpy() for what in ("block", "grid"))
-    count = pd.to_numeric(pd.Series([situation.device.get("sm_count")]), errors="coerce").fillna(1)
-    multiprocessors = float(count.iloc[0])
+    count: Any = situation.device.get("sm_count", 1)
+    multiprocessors = float(np.nan_to_num(pd.to_numeric(count, errors="coerce"), nan=1))
     warps = np.ceil(threads / WARP)
     stays = np.minimum(threads / WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)

@@ -98,8 +98,7 @@ def stages_table(inputs: Inputs) -> Columns:
 
 def _is_largest_of_three(values: FloatArray) -> np.ndarray:
     thirds = np.nan_to_num(values, nan=-np.inf).reshape(-1, 3)
-    largest = np.zeros(thirds.shape, dtype=bool)
-    largest[np.arange(len(thirds)), thirds.argmax(axis=1)] = True
+    largest = np.arange(3) == thirds.argmax(axis=1)[:, None]
     return (largest & np.isfinite(thirds)).ravel()
 
 

@@ -140,12 +140,9 @@ def _is_host_among_device(frame: pd.DataFrame) -> BoolArray:
 
 def _numbered(case: IntArray, own: IntArray, is_reference: BoolArray) -> IntArray:
     """Each layer's number in its case: its own, but a fresh one where another layer has that number already."""
-    order = np.lexsort((np.arange(len(own)), ~is_reference))
-    width = int(own.max(initial=0)) + 2
-    key = (case * width + own + 1)[order]
-    _, first = np.unique(key, return_index=True)
+    order = np.argsort(~is_reference, kind="stable")
     is_taken = np.ones(len(own), dtype=bool)
-    is_taken[order[first]] = False
+    is_taken[order] = pd.DataFrame({"case": case, "own": own}).iloc[order].duplicated()
     number = own.copy()
     for index in np.unique(case[is_taken]):  # cases with clashes only, and there are few
         clashing = np.flatnonzero(is_taken & (case == index))

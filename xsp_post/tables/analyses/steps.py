@@ -156,7 +156,6 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
     share of their roof the kernels of each family reach."""
     columns = ["capture_id", "kernel_id", "iteration_index", "name", "duration_ns"]
     kernels = frame_or_empty(results, "kernels", columns)
-    times = np.zeros((len(frame), len(FAMILIES)))
     codes, texts = text_codes(kernels["name"])
     family = family_index(texts).astype(np.int64)[codes]
     iteration = kernels["iteration_index"].fillna(-1).to_numpy(np.int64)
@@ -167,7 +166,7 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
     inside = row >= 0
     cell = row[inside] * len(FAMILIES) + family[inside]
     weights = kernels["duration_ns"].to_numpy(float)[inside]
-    times += np.bincount(cell, weights=weights, minlength=times.size).reshape(times.shape)
+    times = np.bincount(cell, weights=weights, minlength=len(frame) * len(FAMILIES)).reshape(-1, len(FAMILIES))
     least = least_times(results)
     if not len(least):
         return times, {}
