@@ -86,12 +86,9 @@ def find_executions(graph: Graph, *, of_every_kind: bool = False) -> Executions:
     chosen, label = main_executions(recording.iterations, of_every_kind)
     if len(chosen):
         return _of_iterations(graph, chosen, label)
-    last = len(recording.calls) - 1
     every = np.arange(len(recording.operations))
-    one = np.zeros(1, np.int64)
-    none, zero = one - 1, one.copy()
-    first = none if last < 0 else zero
-    nan = np.full(1, np.nan)
+    none, zero, nan = np.full(1, -1), np.zeros(1, np.int64), np.full(1, np.nan)
+    first = zero if len(recording.calls) else none
     return Executions("recording", none, [every], first, zero, none, zero, nan, none, nan, zero, False)
 
 
@@ -115,19 +112,16 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
     for one in sorted(set(process)):
         mine = np.flatnonzero(calls.process == one)
         which = np.flatnonzero(np.array(process) == one)
-        place = np.searchsorted(calls.start_ns[mine], start[which], side="left")
-        first[which[place < len(mine)]] = mine[place[place < len(mine)]]
+        first[which] = np.append(mine, -1)[np.searchsorted(calls.start_ns[mine], start[which], side="left")]
         before[which], last[which] = (calls.ended_last(mine, times[which]) for times in (start, end))
     begun, ended = np.append(calls.start_ns, 0), np.append(calls.end_ns, 0)  # −1: no call
     lead = np.where(first >= 0, begun[first] - start, 0)
     before[first < 0] = -1
     begin = np.where((first >= 0) & (before < 0), start - graph.begin_ns, np.nan)
     since = np.where(before >= 0, start - ended[before], 0)
-    tail = np.where(last >= first, end - ended[last], np.nan)
-    tail[first < 0] = np.nan
     # an execution that was inferred from its launches has no end on the host of its own
     inferred = chosen["is_inferred"].to_numpy(bool)
-    tail[inferred] = np.nan
+    tail = np.where((last >= first) & (first >= 0) & ~inferred, end - ended[last], np.nan)
     is_queued = bool(inferred.any()) and len(calls) > 0
     return Executions(label, index, rows, first, lead, before, since, begin, last, tail, np.array(process),
                       is_queued, recording.is_shared)  # fmt: skip

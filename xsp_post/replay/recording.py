@@ -289,13 +289,8 @@ def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) 
     launched = np.flatnonzero(rows["launch_start_ns"].to_numpy() >= 0)
     keys = [rows[name].to_numpy()[launched] for name in
             ("process", "launch_thread_id", "launch_start_ns", "launch_end_ns")]  # fmt: skip
-    order = np.lexsort(keys[::-1])
-    sorted_keys = np.stack([key[order] for key in keys]) if len(order) else np.zeros((4, 0), np.int64)
-    is_new = np.ones(len(order), bool)
-    is_new[1:] = (sorted_keys[:, 1:] != sorted_keys[:, :-1]).any(axis=0)
-    number = np.empty(len(order), np.int64)
-    number[order] = np.cumsum(is_new) - 1
-    unique = sorted_keys[:, is_new]
+    number, first = dense(*keys)
+    unique, count = [key[first] for key in keys], len(first)
     allocates = waits["call_name"].astype(str).str.contains(_ALLOCATES).to_numpy(bool)
     table = pd.DataFrame(
         {
@@ -303,10 +298,10 @@ def _calls(rows: pd.DataFrame, waits: pd.DataFrame, process_of: dict[int, int]) 
             "thread_id": np.concatenate([unique[1], waits["thread_id"].to_numpy(np.int64)]),
             "start_ns": np.concatenate([unique[2], waits["start_ns"].to_numpy(np.int64)]),
             "end_ns": np.concatenate([unique[3], waits["end_ns"].to_numpy(np.int64)]),
-            "wait": np.concatenate([np.full(unique.shape[1], -1), waits["kind"].map(_NUMBER).to_numpy(np.int64)]),
-            "allocates": np.concatenate([np.zeros(unique.shape[1], bool), allocates]),
-            "is_launch": np.arange(unique.shape[1] + len(waits)) < unique.shape[1],
-            "stream_id": np.concatenate([np.full(unique.shape[1], -1), waits["stream_id"].fillna(-1)]).astype(np.int64),
+            "wait": np.concatenate([np.full(count, -1), waits["kind"].map(_NUMBER).to_numpy(np.int64)]),
+            "allocates": np.concatenate([np.zeros(count, bool), allocates]),
+            "is_launch": np.arange(count + len(waits)) < count,
+            "stream_id": np.concatenate([np.full(count, -1), waits["stream_id"].fillna(-1)]).astype(np.int64),
         }
     )
     table["thread"] = pd.factorize(table["process"] * (1 << 40) + table["thread_id"])[0]
