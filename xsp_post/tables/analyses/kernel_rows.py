@@ -82,11 +82,9 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     row = cases.rows_of(*(_ints(kernels, name) for name in ("capture_id", "iteration_index", "process_id")))
     findings = _outside(row, cases, kernels)
     unplaced = _unplaced(row, cases, kernels)
-    used = row >= 0
-    if len(iterations):
-        # Counters may be on an iteration that is not measured: a counter run often profiles one only.
-        wanted = iterations["is_kernel"] & (iterations["is_measured"] if metrics.empty else True)
-        used &= wanted.to_numpy().astype(bool)[row]
+    # Counters may be on an iteration that is not measured: a counter run often profiles one only.
+    wanted = iterations["is_kernel"] & (iterations["is_measured"] if metrics.empty else True)
+    used = np.append(wanted.to_numpy(bool), False)[row]
     if not used.all():
         kernels, row = kernels[used], row[used]
     kernels, row = _in_launch_order(kernels, row)

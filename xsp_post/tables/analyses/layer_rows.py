@@ -77,14 +77,10 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     """Match and summarise the layers of every case. Frames in, one row per case and layer out."""
     layers = frame_or_empty(results, "layers", _COLUMNS)
     place = (layers[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index", "process_id"))
-    iteration_row = cases.rows_of(*place)
-    iterations = cases.iterations
-    used = np.flatnonzero(iteration_row >= 0)
-    if len(used):
-        row = iteration_row[used]
-        wanted = (iterations["is_layer"] | iterations["is_kernel"]).to_numpy()[row]
-        used = used[wanted]
-    layers, row = layers.iloc[used], iteration_row[used]
+    row, iterations = cases.rows_of(*place), cases.iterations
+    wanted = (iterations["is_layer"] | iterations["is_kernel"]).to_numpy(bool)
+    used = np.flatnonzero(np.append(wanted, False)[row])
+    layers, row = layers.iloc[used], row[used]
     flag = {name: iterations[name].to_numpy()[row].astype(bool) for name in ("is_layer", "is_kernel", "is_measured")}
     case = iterations["case_index"].to_numpy(np.int64)[row]
 
