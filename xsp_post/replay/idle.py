@@ -311,15 +311,11 @@ def _layers(tree: Tree, pieces: pd.DataFrame) -> np.ndarray:
     node = pieces["node_id"].to_numpy()
     layer_of = tree.nodes["layer_node_id"].to_numpy()
     layer = np.where(node >= 0, layer_of[np.maximum(node, 0)], _NO_LAYER)
-    following = pieces["next_activity"].to_numpy()
-    safe = np.maximum(following, 0)
-    if len(tree.activities):
-        activities = tree.activities
-        same = (following >= 0) & (
-            (activities["launch_node_id"].to_numpy()[safe] == node) | (activities["node_id"].to_numpy()[safe] == node)
-        )
-        counted = activities["layer_node_id"].to_numpy()[safe]
-        layer = np.where(same & (layer < 0), counted, layer)
+    following, activities = pieces["next_activity"].to_numpy(), tree.activities
+    rows = np.flatnonzero((following >= 0) & (layer < 0))
+    at, own = following[rows], node[rows]
+    same = (activities["launch_node_id"].to_numpy()[at] == own) | (activities["node_id"].to_numpy()[at] == own)
+    layer[rows[same]] = activities["layer_node_id"].to_numpy()[at[same]]
     return layer.astype(np.int32)
 
 
