@@ -1,13 +1,12 @@
 """Kernels and operators → ``experts``: what mixtures of experts take on each process, how evenly, and what their
 dispatch and combine hide behind other work."""
 
-import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.names.families import families
-from xsp_post.tables.analyses.frames import text_codes
+from xsp_post.tables.analyses.frames import divide, text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 _EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"
@@ -39,9 +38,7 @@ def experts(results: Results) -> pd.DataFrame:
     )
     found = pd.DataFrame({"expert_ns": times[_EXPERTS], "routing_ns": times[_ROUTING], "dispatch_ns": times[_DISPATCH]})
     found["expert_ratio"] = found["expert_ns"] / times.sum(axis=1)
-    found["dispatch_overlap_ratio"] = np.divide(
-        alone + others - both, alone, out=np.full(len(times), np.nan), where=alone > 0
-    )
+    found["dispatch_overlap_ratio"] = divide(alone + others - both, alone)
     products = kernels[kernels["family"] == _EXPERTS].join(least_times(results), on=["capture_id", "kernel_id"])
     found["roof_ratio"] = roof_ratio(products, key)
     processes = found.groupby("capture_id")["expert_ns"]

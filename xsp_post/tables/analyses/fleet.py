@@ -137,8 +137,7 @@ def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:
     model = frame_or_empty(results, "a01")[
         ["case_index", "latency_ns", "ci_low_latency_ns", "ci_high_latency_ns", "interval_over", "sample_count"]
     ]
-    kernel_columns = [c.name for c in TABLES["fleet_cases"].columns if c.name in _COUNTER_COLUMNS]
-    kernel = frame_or_empty(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *kernel_columns]]
+    kernel = frame_or_empty(results, "a15")[["case_index", "kernel_latency_ns", "busy_ns", *_COUNTER_COLUMNS]]
     summary = frame_or_empty(results, "workload_summary")[
         ["case_index", "layer_count", "gpu_latency_ratio", "convolution_latency_ratio"]
         + ["kernel_count", "unique_kernel_count"]
