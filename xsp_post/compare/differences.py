@@ -17,6 +17,7 @@ import pandas as pd
 
 from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.statistics import compare_summaries, summarise_groups, t_quantiles
+from xsp_post.tables.analyses.frames import divide
 
 SIGNIFICANCE = 0.05
 POWER = 0.8
@@ -69,10 +70,8 @@ def differences(
         summary.loc[single, "degrees_of_freedom"] = freedom[single]
         summaries.append(summary)
     compared = compare_summaries(summaries[0], summaries[1])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = compared["difference"].to_numpy() / compared["base"].to_numpy()
     return compared[["base", "other", "difference", "ci_low", "ci_high", "p_value"]].assign(
-        ratio=np.where(np.isfinite(ratio), ratio, np.nan),
+        ratio=divide(compared["difference"], compared["base"]),
         detectable=detectable(compared["standard_error"], compared["degrees_of_freedom"]),
         base_count=summaries[0]["count"].to_numpy(np.int64),
         other_count=summaries[1]["count"].to_numpy(np.int64),

@@ -22,6 +22,7 @@ from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
 from xsp_post.tables.analyses.cases import are_one_job, deepest
+from xsp_post.tables.analyses.frames import divide
 from xsp_post.tables.analyses.rank_causes import GRID, WHO, covered_ns
 from xsp_post.tables.analyses.rank_chain import nodes_of, rank_chain, rank_steps
 
@@ -214,7 +215,7 @@ def rank_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: s
     frame = _with_waiting(frame.assign(job_name=job_name), calls, joining)
     compute = frame["compute_ns"].to_numpy(np.float64)
     usual = median_of_others(compute) if len(frame) > 1 else np.zeros(1)
-    frame["compute_excess_ratio"] = np.divide(compute, usual, out=np.full(len(frame), np.nan), where=usual > 0) - 1
+    frame["compute_excess_ratio"] = divide(compute, usual) - 1
     work = [c["rank_work"] for c in contributions if len(c["rank_work"])]
     rows = pd.concat(work, ignore_index=True) if work else pd.DataFrame()
     done = rank_causes.Work(frame, rows, _held_up(calls, len(frame)))
