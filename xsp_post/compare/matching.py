@@ -118,7 +118,7 @@ def layer_samples(side: Side) -> pd.DataFrame:
         side.results, "layers", [*_PLACE, *_OF_LAYER, "duration_ns", "latency_ns", "latency_source"]
     )
     row = _iteration_rows(side, layers)
-    pair = np.append(side.iteration_pairs("layer"), -1)[row]
+    pair = _of_row(side.iteration_pairs("layer"), row)
     layers = layers.assign(iteration_index=row, pair_index=pair)[pair >= 0].astype({"layer_path": object})
     is_host, value = layer_times(side.results, layers)
     frame = layers.assign(side=side.side, measure=LATENCY, value=value)
@@ -180,7 +180,7 @@ def kernel_samples(side: Side) -> pd.DataFrame:
         side.results, "kernels", [*_PLACE, "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
     )
     row = _iteration_rows(side, kernels)
-    pair = np.append(side.iteration_pairs("kernel"), -1)[row]
+    pair = _of_row(side.iteration_pairs("kernel"), row)
     kernels, pair = kernels.assign(iteration_index=row)[pair >= 0], pair[pair >= 0]
     return _summed(side, kernels, pair)
 
@@ -209,6 +209,10 @@ def _iteration_rows(side: Side, rows: pd.DataFrame) -> np.ndarray:
     """The row of `Cases.iterations` that each row is in, −1 none. It stands for the iteration in all samples: what
     lies outside every iteration is a row of its own for each rank."""
     return side.cases.rows_of(*(rows[c].to_numpy(np.int64) for c in _PLACE))
+
+
+def _of_row(pairs: np.ndarray, row: np.ndarray) -> np.ndarray:
+    return np.append(pairs, -1)[row]
 
 
 def _summed(side: Side, kernels: pd.DataFrame, pair: np.ndarray) -> pd.DataFrame:
