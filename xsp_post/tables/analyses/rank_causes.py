@@ -63,7 +63,7 @@ def rank_work(
         before = covered
     texts = [idle[column].astype(object).tolist() for column in ("call_name", "cause", "owner")]
     details = [f"{call or cause.replace('_', ' ')}{owner and ' in '}{owner}" for call, cause, owner in zip(*texts)]
-    waits = _sized(groups_of(idle), details, np.ones(len(idle)), idle["idle_ns"])
+    waits = _sized(groups_of(idle).to_numpy(object), details, np.ones(len(idle)), idle["idle_ns"])
     alone = covered_ns([*shown, meetings], begin, end) - before
     parts.append(_shared(IDLE, waits, end - begin - before - alone))
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)[WORK_COLUMNS[3:]]
