@@ -164,6 +164,21 @@ def test_tensor_cores_are_named_by_what_the_gpu_has(tmp_path):
     assert "heaviest" not in advise(results, other)[0].evidence
 
 
+@pytest.mark.parametrize(("small_us", "is_said"), [(3, False), (900, True)])
+def test_a_program_of_16_bits_is_not_told_to_use_them(small_us, is_said, tmp_path):
+    """One small product of 32 bits (of an embedding of positions) in each step; the others run on tensor cores."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for _ in range(30):
+        for name, each in (("sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n", 500), ("volta_sgemm_64x64_nt", small_us),
+                           ("vectorized_elementwise_kernel", 600)):  # fmt: skip
+            builder.kernel(name, launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 3 + each) * US),
+                           grid=(1080, 1, 1))  # fmt: skip
+            at += each + 4
+    results = unreplayed(builder.write(tmp_path / "report.sqlite"))
+    advice = advise(results, replace(find_limit(results), gpu_name="Tesla V100-SXM2-32GB"))
+    assert ("tensor-cores" in {one.code for one in advice}) == is_said
+
+
 def test_why_nothing_is_advised_is_said(tmp_path):
     said = RUNNER.invoke(app, ["why", str(program(tmp_path, work=9_000, name="k"))]).stdout
     assert "No known change would save 1 % or more." in " ".join(said.split())

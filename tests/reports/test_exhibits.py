@@ -106,6 +106,19 @@ def test_ratios_of_joined_layers_are_not_summed():
     assert binned(frame, "dram_read_bytes")[0]["dram_read_bytes"].eq(2.0).all()
 
 
+@pytest.mark.parametrize(("counts", "shown"), [((4, 16), 1), ((4, 4), 0)])
+def test_the_page_shows_the_case_that_takes_most_of_the_recording(few, counts, shown):
+    """Four calls of an encoder of 79 ms are less than sixteen passes of a decoder of 50 ms."""
+    two = {
+        name: pd.concat([few.frame(name).head(1)] * 2, ignore_index=True).assign(case_index=[0, 1])
+        for name in ("cases", "a01", "a15")
+    }
+    two["cases"] = two["cases"].assign(iteration_count=list(counts))
+    two["a01"] = two["a01"].assign(is_optimal=False)
+    two["a15"] = two["a15"].assign(kernel_latency_ns=[79e6, 50e6])
+    assert cases.main_case(Analysis({**few.frames, **two})).index == shown
+
+
 def test_kernels_by_name_keep_the_rest_as_other(results):
     case = cases.main_case(results)
     frame = cases.rows(results, "a10", case)

@@ -67,7 +67,8 @@ def _tensor_cores(situation: Situation) -> list[Found]:
     heaviest = f" (heaviest: {top[:60]})" if without_tensor_cores([top])[0] else ""
     rows = situation.kernels
     is_slow = situation.by_name(without_tensor_cores, False) & rows["family"].isin(["gemm", "convolution"])
-    others = 0.5 if half else 1.0  # 16 bits are half of the bytes, too, and products of 32 bits have all of the gain
+    # 16 bits are half of the bytes, too, where most products have 32; those have all of the gain
+    others = 0.5 if half and 2 * spent > situation.window("matrix_ns") else 1.0
     is_wide = situation.by_name(lambda names: [operand_kind(one) in ("fp32", "tf32") for one in names], False)
     wide = is_wide & (rows["family"] == "attention")
     stays = np.where(is_slow | (wide & bool(half)), best, others)
