@@ -323,6 +323,15 @@ def test_recorded_noise_is_no_change():
     assert not any(changes_of(noise.iloc[start : start + 50 * apart : apart])[0] for start, apart in starts)
 
 
+@pytest.mark.parametrize(("start", "first"), [(0, 20), (35, 40), (70, 8)])
+def test_a_slower_machine_within_recorded_noise_is_found(start, first):
+    """From a capture on all takes longer by 3 standard errors of the model's latency."""
+    table = recorded("noise").iloc[start : start + 50].sample(frac=1, random_state=start).reset_index(drop=True)
+    model = table["model", "model_latency"]
+    table.loc[first:] *= 1 + 3 * model.std() / model.mean()
+    assert [(one.kind, one.first) for one in changes_of(table)[0]] == [("machine", first)]
+
+
 def test_a_change_within_recorded_noise_is_found():
     """A layer takes 3 % of the model's latency and 3 standard errors of it longer."""
     for start, first, layer in ((0, 20, "1.down:Linear"), (35, 44, "3.act:GELU"), (70, 5, "2.norm:LayerNorm")):

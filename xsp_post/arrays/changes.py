@@ -188,8 +188,9 @@ def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: Boo
     at = np.arange(len(values))[:, None] + 0.0 * values[:1]
     steps = _without(values, known, at >= best.first[_EDGES], at >= best.second[_EDGES])
     own = np.where(best.explained[_EDGES] > best.explained[_LINE], steps, _without(values, known, at))
-    every = _alike(values - values.mean(axis=0), 1)
-    return np.maximum(_alike(own - own.mean(axis=0), 3), np.median(every[:, may], axis=1, keepdims=True))
+    alike = _alike(own - own.mean(axis=0), 3)
+    every = _alike(values - values.mean(axis=0), 1) if may.sum() > 2 else alike  # of one measure that is its change
+    return np.maximum(alike, np.median(every[:, may], axis=1, keepdims=True))
 
 
 def _without(values: FloatArray, known: FloatArray, *shapes: npt.NDArray[Any]) -> FloatArray:
