@@ -15,6 +15,7 @@ from typing import Any, TypeGuard
 from xsp_post.base.errors import UsageError
 from xsp_post.hardware.peaks import GEFORCE_RATES, GPUS, LINKS, PIPES, RATES, Gpu
 
+WARP = 32  # threads that a multiprocessor runs together
 _OTHERS = re.compile(r"\bamd\b|instinct|radeon|intel", re.IGNORECASE)  # their capabilities mean something else
 _BESIDE_CPU = re.compile(r"\bG[HB]\d+|orin|thor|xavier", re.IGNORECASE)  # no PCIe lies between them and their memory
 FROM_FILE, FROM_TABLE, FROM_ATTRIBUTES = "file", "table", "attributes"

@@ -16,6 +16,7 @@ from xsp_post.arrays.intervals import nest, union
 from xsp_post.arrays.joins import rows_of
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import index_of
+from xsp_post.hardware.gpus import WARP
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Attribution, Tree
 from xsp_post.names.families import BROAD, FAMILIES, OTHER, PRODUCTS, family_index, matches
@@ -32,7 +33,6 @@ _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
 _WAITING = FAMILIES.index("waiting")
 LAUNCH_SHAPE = tuple(f"{name}_{axis}" for name in ("block", "grid") for axis in "xyz")
-WARP = 32  # threads that a multiprocessor runs together
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 

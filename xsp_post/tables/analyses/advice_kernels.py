@@ -9,14 +9,13 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before, union_length
-from xsp_post.hardware.gpus import pinned_bytes_per_s
+from xsp_post.hardware.gpus import WARP, pinned_bytes_per_s
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
-from xsp_post.replay.windows import WARP
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
