@@ -419,5 +419,5 @@ def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
         run = (10 + 300 * k) * US, (309 + 300 * k) * US
         builder.kernel("probe", launch=(3 * k * US, (3 * k + 2) * US), run=run, grid=(1080, 1, 1))
     results, limit, _ = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
-    assert "most of it probe: " in sentence_of(results, limit)
+    assert "most of it is probe: " in sentence_of(results, limit)
     assert window_of(results, limit) == f"{format_ns(limit.window_ns)} (first to last device work)"

@@ -420,7 +420,7 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     first = found[0]
     name = shorten(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
-    inside = f"in {name}" if not is_work else name
+    inside = f"in {name}" if not is_work else f"is {name}" if first.is_most and not of else name
     inside = (first.between or "in no range") if first.is_unnamed and not first.name else inside
     if first.resource == "copies" and first.what:
         if of:
