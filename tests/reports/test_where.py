@@ -17,7 +17,7 @@ from xsp_post.replay.experiment import Gain
 from xsp_post.reports.terminal import balance_short
 from xsp_post.reports.text import alike_kernels, fitted
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
-from xsp_post.reports.where import Place, next_capture, place_text, places, what_text
+from xsp_post.reports.where import Place, next_capture, place_text, places, what_text, where_text
 from xsp_post.tables.analyses.advice import advise
 
 US = 1_000
@@ -418,6 +418,7 @@ def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
     for k in range(30):
         run = (10 + 300 * k) * US, (309 + 300 * k) * US
         builder.kernel("probe", launch=(3 * k * US, (3 * k + 2) * US), run=run, grid=(1080, 1, 1))
-    results, limit, _ = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
+    results, limit, found = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
     assert "most of it is probe: " in sentence_of(results, limit)
+    assert where_text(found, 0.1, "kernels").startswith("the largest part is probe: ")
     assert window_of(results, limit) == f"{format_ns(limit.window_ns)} (first to last device work)"

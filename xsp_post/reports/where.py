@@ -430,7 +430,7 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     key = "limit.where-of" if of or (is_work and not first.is_most) else "limit.where"
     time = format_ns(first.time_ns) + _at_once(first)
     key = "limit.where-most" if first.is_most and not of else key
-    return sentence(key, time=time, place=f"{of} {inside}" if of else inside)
+    return sentence(key, time=time, place=f"{of} {inside}" if of and not is_work else inside)
 
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
