@@ -69,7 +69,7 @@ def rank_work(
     return pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)[WORK_COLUMNS[3:]]
 
 
-def covered_ns(frames: Iterable[pd.DataFrame], begin: int | None = None, end: int | None = None) -> int:
+def covered_ns(frames: Iterable[pd.DataFrame], begin: int = -(2**63), end: int = 2**63 - 1) -> int:
     """How long any of the rows lasts, between two times."""
     some = [rows for rows in frames if len(rows)]
     times = [np.concatenate([np.zeros(0, np.int64), *(rows[name].to_numpy(np.int64) for rows in some)])
