@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from xsp_post.ingest.ncu_actions import varint
+
 MAGIC = b"NVR\x00"
 RESULT_COUNT, STRING_TABLE, PAYLOAD_SIZE = 2, 4, 5
 _LENGTH = struct.Struct("<I")
@@ -66,15 +68,15 @@ def message(raw: bytes) -> dict[int, list[int | bytes]]:
     """Fields of one Protocol Buffers message: number → values (whole numbers, or bytes undecoded)."""
     position, fields = 0, dict[int, "list[int | bytes]"]()
     while position < len(raw):
-        tag, position = _varint(raw, position)
+        tag, position = varint(raw, position)
         kind = tag & 7
         value: int | bytes
         if kind == 0:
-            value, position = _varint(raw, position)
+            value, position = varint(raw, position)
         elif kind in (1, 2, 5):
             length = 8 if kind == 1 else 4
             if kind == 2:
-                length, position = _varint(raw, position)
+                length, position = varint(raw, position)
             value = raw[position : position + length]
             position += length
             if position > len(raw):
@@ -83,14 +85,3 @@ def message(raw: bytes) -> dict[int, list[int | bytes]]:
             raise ValueError("no Protocol Buffers message")
         fields.setdefault(tag >> 3, []).append(value)
     return fields
-
-
-def _varint(raw: bytes, position: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = raw[position]
-        position += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, position

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from generators import lodgers, machine
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Op, run_steps, scaled
@@ -192,3 +193,10 @@ def test_what_nsight_compute_recorded_is_not_replayed(tmp_path):
                            "captures": captures.assign(collector="ncu")})  # fmt: skip
     assert not identity_of(results, 0).refusal
     assert "one by one" in identity_of(serialised, 0).refusal
+
+
+def test_no_interval_reaches_below_zero_time(tmp_path):
+    """Executions of very unlike length: half the range of the middle ones is more than their median."""
+    program = lodgers.draw(777004)
+    prediction = what_if(results_of(machine.write(program, tmp_path / "program")), ["kernel:.*=0.5x"])
+    assert prediction.period.low_ns == 0 < prediction.period.predicted_ns < prediction.period.high_ns / 2

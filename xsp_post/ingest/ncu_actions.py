@@ -228,11 +228,11 @@ def _whole_numbers(raw: bytes) -> dict[int, int]:
     """The first value of each field of a Protocol Buffers message that is a whole number."""
     position, fields = 0, dict[int, int]()
     while position < len(raw):
-        tag, position = _varint(raw, position)
+        tag, position = varint(raw, position)
         kind = tag & 7
         if kind not in (0, 1, 2, 5):
             raise ValueError("no Protocol Buffers message")
-        value, position = _varint(raw, position) if kind in (0, 2) else (8 if kind == 1 else 4, position)
+        value, position = varint(raw, position) if kind in (0, 2) else (8 if kind == 1 else 4, position)
         if kind == 0:
             fields.setdefault(tag >> 3, value)
         elif (position := position + value) > len(raw):
@@ -240,7 +240,7 @@ def _whole_numbers(raw: bytes) -> dict[int, int]:
     return fields
 
 
-def _varint(raw: bytes, position: int) -> tuple[int, int]:
+def varint(raw: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         byte = raw[position]

@@ -194,7 +194,7 @@ def _amounts(
         predicted = middle * ratio
         unsure = own * max(1.0, math.sqrt(_FEW / usable.sum()))
         margin = max(margin_of(error_ratio + unsure, predicted - middle, predicted), least_ratio)
-        made[name] = Amount(middle, predicted, predicted * (1 - margin), predicted * (1 + margin))
+        made[name] = Amount(middle, predicted, predicted * max(1 - margin, 0.0), predicted * (1 + margin))
     return made, spread
 
 

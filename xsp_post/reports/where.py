@@ -228,9 +228,8 @@ class _Tree:
         self.calls = paths["call_count"].to_numpy(np.int64)
         self.is_layer = self.level == "LAYER"
         self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
-        self.has_all = (self.forest.add_up(self.is_layer) == max(self.is_layer.sum(), 2)) & (
-            resource in _WORK
-        )  # layers
+        layers = self.forest.add_up(self.is_layer)  # a range around all of several is no place of work
+        self.has_all = (layers == max(self.is_layer.sum(), 2)) & (resource in _WORK)
 
     def heaviest(self, most: int) -> list[Place]:
         """The heaviest ranges, none within another, with their time of all devices. A range in which one group of
@@ -420,16 +419,18 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     first = found[0]
     name = shorten(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
-    inside = f"in {name}" if not is_work else f"is {name}" if first.is_most and not of else name
-    inside = (first.between or "in no range") if first.is_unnamed and not first.name else inside
+    inside = name if is_work else f"in {name}"
+    if first.is_unnamed and not first.name:
+        inside = first.between or "in no range"
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
-    key = "limit.where-of" if of or (is_work and not first.is_most) else "limit.where"
     time = format_ns(first.time_ns) + _at_once(first)
-    key = "limit.where-most" if first.is_most and not of else key
+    if first.is_most and not of:
+        return sentence("limit.where-most", time=time, place=f"is {name}" if is_work else inside)
+    key = "limit.where-of" if of or is_work else "limit.where"
     return sentence(key, time=time, place=f"{of} {inside}" if of and not is_work else inside)
 
 
