@@ -35,6 +35,7 @@ from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.trust import balances
 from xsp_post.reports.verdict import verdict_line
 from xsp_post.reports.why import late_rank_line, print_first, why
+from xsp_post.tables.analyses.cases import are_one_job
 from xsp_post.tables.analyses.ranks import rank_sentence
 
 # Columns of the tree that show a resource of the verdict; of the others how long a device waited.
@@ -60,6 +61,10 @@ def print_tree(
     is_screen, wanted = not (verbose or layer or rank is not None), ""
     said = why(whole or results, is_first=True) if is_screen and not own_verdicts(results) else None
     left = _SCREEN - bool(said and said.beyond)
+    if is_screen and are_one_job(results):  # all do the same: the first that the others wait for, else the first
+        ranks = frame_or_empty(results, "ranks", ["capture_name", "is_straggler"])
+        late = ranks.loc[ranks["is_straggler"].eq(True), "capture_name"]
+        captures = pd.concat([captures[captures["source_name"].isin(late)], captures])[:1]
     lines = {"lines": max(left // max(len(captures), 1), 4)} if is_screen else {}
     rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)
     if sentence := part_sentence(results):
@@ -91,7 +96,7 @@ def print_capture(
         say(console, line) if verbose else one_line(console, _first_parts(line, console.width))
     if not verbose:
         if said := late_rank_line(results):
-            one_line(console, said)
+            say(console, said)
     else:
         if (ranks := frame_or_empty(results, "ranks")).size and (said := rank_sentence(ranks)):
             say(console, said)

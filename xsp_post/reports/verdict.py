@@ -34,7 +34,7 @@ _LEAD_IN_RATIO = 0.1
 _OUTSIDE_RATIO = 0.25
 # Less device time than this without a launch changes nothing that is said.
 _NO_LAUNCH_RATIO = 0.05
-# Executions that take less of the recording leave out what its owner waited for.
+# A verdict about less of the recording leaves out what its owner waited for.
 _ELAPSED_RATIO = 0.5
 _MOST_WORDS = 25  # of a sentence
 # From here on a profiled execution is another program: what limits it need not limit the one without a profiler.
@@ -69,11 +69,12 @@ def coverage_note(results: Results, limit: Limit) -> str:
     if ratio >= _NO_LAUNCH_RATIO:
         said.append(sentence("note.queued" if is_queued else "note.no-launch", share=format_ratio_percent(ratio)))
     rows = limits.answers(results, limit)
-    part = rows["coverage_ratio"].mean()
-    is_alone = shared_captures(results).isdisjoint(limit.captures)
-    if limit.scope == "execution" and part < _ELAPSED_RATIO and is_alone:
-        time = format_ns(rows["elapsed_ns"].mean() / part)
-        said.append(sentence("note.elapsed", share=format_ratio_percent(part), time=time))
+    key, part, whole = "elapsed", rows["coverage_ratio"].mean(), rows["elapsed_ns"].mean()
+    if limit.scope == limits.OUTSIDE:
+        recorded = of_captures(results, "captures", limit.captures, ["duration_ns"])["duration_ns"].mean()
+        key, part, whole = "recorded", limit.of_device_ns / recorded, limit.of_device_ns
+    if part < _ELAPSED_RATIO and limit.scope != "warm-up" and shared_captures(results).isdisjoint(limit.captures):
+        said.append(sentence(f"note.{key}", share=format_ratio_percent(part), time=format_ns(whole / part)))
     busy = _busy(limit) if limit.kind == limits.BALANCED else ""  # no resource alone says how much there was to do
     profiled = _measured_without(results, limit) or _of_records(results, limit)
     return " ".join(filter(None, [busy, _waiting(results, limit), *said, _in_turn(limit), profiled]))

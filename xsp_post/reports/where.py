@@ -39,7 +39,6 @@ _DIGITS = re.compile(r"\d+")
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
 _MORE = 24  # letters of a place than of what it did
-_MUCH = 0.5  # of what halving the limit would save
 _KEPT = 0.8  # of the time shown: what opening ranges leaves, the rest would be in "all other places"
 _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication": ("kernel",)}
 
@@ -223,6 +222,8 @@ class _Tree:
         self.is_rank = kind.eq("rank").to_numpy()
         self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
+        self.is_recorded = ~(self.is_inferred | self.is_whole)
+        self.is_phase = self.is_inferred & (self.level == "MODULE")
         is_range = kind.ne("operator").to_numpy()
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
@@ -316,7 +317,7 @@ class _Tree:
 
     def _alike(self, rows: np.ndarray) -> tuple[str, str]:
         """Ranges of one name are one place, whatever they lie in; of inferred ones those in one recorded range."""
-        around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
+        around = self._around(int(rows[0]), self.is_recorded) if self.is_inferred[rows[0]] else ""
         return _DIGITS.sub("#", self.name[rows[0]]), around
 
     def _label(self, rows: np.ndarray, is_own: bool) -> tuple[str, str]:
@@ -329,9 +330,11 @@ class _Tree:
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
             each = calls // different
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self.in_layer[rows].all() else ""
-        around = self._recorded_around(int(rows[0])) if self.is_inferred[rows[0]] else ""
-        kinds = np.unique(self.name[self._executions_around(rows)].astype(str))  # decode, prefill
-        around = around or (str(kinds[0]) if len(kinds) == 1 else "")
+        around = self._around(int(rows[0]), self.is_recorded) if self.is_inferred[rows[0]] else ""
+        kinds = {self._around(row, self.is_phase) for row in rows.tolist()}  # forward, backward
+        if len(set(self.name[self.level == "MODEL"])) > 1 and kinds == {""}:
+            kinds = set(self.name[self._executions_around(rows)])  # decode, prefill
+        around = around or (kinds.pop() if len(kinds) == 1 else "")
         name = inferred(name) if self.is_inferred[rows[0]] else name
         itself = " itself" * is_own
         return times + _short(name) + itself, _short(around)
@@ -349,11 +352,11 @@ class _Tree:
             around = np.unique(np.where(self.level[around] == "MODEL", around, self.parent[around]))
         return around if (self.level[around] == "MODEL").all() else around[:0]
 
-    def _recorded_around(self, row: int) -> str:
-        """The outermost recorded range around a row and inside an execution; '' none."""
+    def _around(self, row: int, of: np.ndarray) -> str:
+        """The outermost of some ranges (a mask) around a row and inside an execution; '' none."""
         found = ""
         while (row := int(self.parent[row])) >= 0 and self.level[row] != "MODEL":
-            found = found if self.is_inferred[row] or self.is_whole[row] else self.name[row]
+            found = self.name[row] if of[row] else found
         return found
 
 
@@ -407,7 +410,7 @@ def place_text(place: Place, most: int = 60) -> str:
     what = "" if same and place.name else what_text(place, most)
     line = f" ({place.line})" if place.line else ""
     name, within, around = place.name.partition(" in ")  # what is around a place gives way before the place
-    around = shorten(around, max(most + _MORE - len(name + within), _MORE // 4))
+    around = shorten(around, max(most + _MORE - len(name + within), _MORE // 3))
     return ": ".join(filter(None, (shorten(name, most + _MORE) + within + around + line, what)))
 
 
@@ -435,9 +438,11 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
 
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
-    """Whether all advice spares little of what halving the limit would: `next_capture` stands before it."""
-    gain = max(map(limit.gain, limit.limits), default=0.0)
-    return bool(advice) and max(one.bound_ratio for one in advice) < _MUCH * gain
+    """Whether any advice leaves more of what halving the limit would spare than it spares: `next_capture` is first."""
+    gain, spared = (
+        max(ratios, default=0.0) for ratios in (map(limit.gain, limit.limits), (a.bound_ratio for a in advice))
+    )
+    return bool(advice) and spared < gain - spared
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice: Sequence["Advice"]) -> str:

@@ -112,10 +112,12 @@ def ranks_line(results: Results) -> str:
 
 
 def late_rank_line(results: Results) -> str:
-    """Which rank the others wait for, in a line; "" with fewer than two."""
+    """Which rank the others wait for, or why it is late; "" with fewer than two."""
     ranks = frame_or_empty(results, "ranks")
-    more = sentence("ranks.more")
-    return f"{late_ranks(ranks)[0]} {more}" if len(ranks) > 1 else ""
+    late = ranks.loc[ranks["is_straggler"].eq(True)].reindex(columns=["late_cause"])  # a store of before lacks it
+    known = [one for one in late["late_cause"].fillna("").astype(str) if one != "unknown"]
+    said = late_ranks(ranks)[-1 if len(known) == 1 and known[0] else 0] if len(ranks) > 1 else ""
+    return f"{said} {sentence('ranks.more')}" if said else ""
 
 
 def places_line(results: Results) -> str:
@@ -213,8 +215,7 @@ def print_why(console: Console, said: Why, *, verbose: bool = False) -> None:
         for line in evidence_of(limit):
             say(console, f"  {line}")
     _print_causes(console, said, verbose)
-    heading = sentence("bar.next-of" if said.advice else "bar.next", window=said.verdict["window"])
-    say(console, Text(heading, style="bold"))
+    say(console, Text(sentence("bar.next-of" if said.advice else "bar.next"), style="bold"))
     if said.no_advice:
         say(console, f"  {said.no_advice}", hanging=0)
     if said.next_capture and said.is_next_first:
@@ -236,12 +237,12 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
     then what it was: names give way to a narrow terminal, words do not."""
     limit, room = said.limit, max(console.width - _BEFORE_CAUSE, 6)
     if said.where and not verbose:
-        title = sentence("bar.where", window=said.verdict["window"])
+        title = sentence("bar.where")
         rows = [(one.ratio, one.time_ns, fitted(partial(place_text, one), room)) for one in said.where]
     else:
         idle = _of_device(limit, limit.window_ns - limit.busy_ns)
         of = f" ({_idle_of(limit)})" if verbose else ""
-        title = sentence("bar.causes", window=said.verdict["window"], time=idle, of=of)
+        title = sentence("bar.causes", time=idle, of=of)
         causes = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= LEAST_RATIO]
         texts = [
             cause_text(row) + _pieces(row.piece_count) if verbose else fitted(partial(cause_text, row), room)

@@ -42,13 +42,14 @@ _OF_PROVENANCE = (
 
 
 def amounts_of_capture(tree: Tree) -> dict[str, int | float]:
-    root, busy = tree.nodes.iloc[0], busy_per_gpu(tree)
+    root, busy, launches = tree.nodes.iloc[0], busy_per_gpu(tree), tree.trace.launches
+    start, end = launches["start_ns"].min(), launches["end_ns"].max()
     return {
         **{column: int(root[column]) for column in _OF_ROOT},
         "gpu_count": len(busy),
         # one GPU's union; several have a row each in `devices`
         "busy_ns": float(busy.sum()) if len(busy) < 2 else np.nan,
-        "duration_ns": int(root["end_ns"] - root["start_ns"]),
+        "duration_ns": int(np.nanmax([root["end_ns"], end]) - np.nanmin([root["start_ns"], start])),
     }
 
 
