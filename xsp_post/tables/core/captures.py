@@ -24,13 +24,14 @@ from xsp_post.tables.core.columns import Threads, on_one_gpu
 
 def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
     batches = iterations["batch_size"].to_numpy()
-    provenance = tree.trace.provenance
+    provenance, events = tree.trace.provenance, (tree.nodes.iloc[:1], tree.trace.launches)  # the root, and all calls
     batch = int(batches[0]) if len(batches) and (batches == batches[0]).all() else provenance.batch_size
     row = {name: getattr(provenance, name) for name in _OF_PROVENANCE} | amounts_of_capture(tree) | {
         "level": provenance.level or _level_of(tree), "batch_size": batch, "level_rule": tree.level_rule,
         "execution_evidence": tree.execution_evidence, "layer_evidence": tree.layer_evidence,
         "clock_utc_ns": _clock_utc(provenance, int(tree.nodes["start_ns"].iloc[0])),
         "process_count": len(tree.trace.processes),
+        "duration_ns": int(max(one["end_ns"].max() for one in events) - min(one["start_ns"].min() for one in events)),
     }  # fmt: skip
     return pd.DataFrame([{name: row[name] for name in column_names("captures") if name in row}])
 
@@ -42,14 +43,13 @@ _OF_PROVENANCE = (
 
 
 def amounts_of_capture(tree: Tree) -> dict[str, int | float]:
-    root, busy, launches = tree.nodes.iloc[0], busy_per_gpu(tree), tree.trace.launches
-    start, end = launches["start_ns"].min(), launches["end_ns"].max()
+    root, busy = tree.nodes.iloc[0], busy_per_gpu(tree)
     return {
         **{column: int(root[column]) for column in _OF_ROOT},
         "gpu_count": len(busy),
         # one GPU's union; several have a row each in `devices`
         "busy_ns": float(busy.sum()) if len(busy) < 2 else np.nan,
-        "duration_ns": int(np.nanmax([root["end_ns"], end]) - np.nanmin([root["start_ns"], start])),
+        "duration_ns": int(root["end_ns"] - root["start_ns"]),
     }
 
 
