@@ -3,8 +3,6 @@
 What only some commands need is imported where it is used: `tree` and `table` of a small capture are to answer at once.
 """
 
-from __future__ import annotations
-
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -102,7 +100,7 @@ def graph_of(sources: list[Loaded], options: Options = DEFAULTS) -> Graph:
     return Graph(Captures(captures), OF_WORKLOAD, {**values, "counters": reports} if reports else values)
 
 
-def _twin(options: Options, sources: list[Loaded]) -> Twin | None:
+def _twin(options: Options, sources: list[Loaded]) -> "Twin | None":
     """The ranges of the captures given with ``--layers-from``, None without one."""
     if not options.layers_from:
         return None

@@ -1,7 +1,5 @@
 """Texts by number: of a million of which no two are alike, Python strings are made only of those that are asked for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias, overload
 from weakref import WeakKeyDictionary
@@ -75,11 +73,11 @@ def of_each(values: np.ndarray, said: Callable[[Any], Any], dtype: type) -> np.n
 # -- Texts by number → a column for a frame ----------------------------------------------------------------------------
 
 # Of texts that Arrow holds, those asked for last: several tables have a column of the same names.
-_KNOWN: WeakKeyDictionary[Texts, list[tuple[np.ndarray, pd.Index[str]]]] = WeakKeyDictionary()
+_KNOWN: "WeakKeyDictionary[Texts, list[tuple[np.ndarray, pd.Index[str]]]]" = WeakKeyDictionary()
 _MOST_KNOWN = 3
 
 
-def categorical(codes: np.ndarray, *texts: Strings) -> pd.Categorical[str]:
+def categorical(codes: np.ndarray, *texts: Strings) -> "pd.Categorical[str]":
     """Texts by number as a categorical that holds only the texts in use; −1 becomes ''. ``texts``: arrays, the numbers
     of each going on where those of the one before end."""
     is_each_once = bool((codes[1:] > codes[:-1]).all())
@@ -91,7 +89,7 @@ def categorical(codes: np.ndarray, *texts: Strings) -> pd.Categorical[str]:
     return pd.Categorical.from_codes(rows, values)
 
 
-def index_of(numbers: np.ndarray, *texts: Strings) -> pd.Index[str]:
+def index_of(numbers: np.ndarray, *texts: Strings) -> "pd.Index[str]":
     """The texts of these numbers, '' for −1."""
     alone = texts[0] if len(texts) == 1 else None
     known = _KNOWN.setdefault(alone, []) if isinstance(alone, Texts) else []

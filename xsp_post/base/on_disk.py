@@ -6,8 +6,6 @@ is computed is the same, bit by bit. Linux with glibc; elsewhere, and where the 
 Whatever fails here leaves an array in memory; a copy of the process, which would share the arrays, is refused.
 """
 
-from __future__ import annotations
-
 import ctypes
 import gc
 import mmap

@@ -1,7 +1,5 @@
 """Text from a capture → one safe line, or CSV: control characters are replaced or quoted before output."""
 
-from __future__ import annotations
-
 import io
 import os
 import unicodedata
@@ -50,7 +48,7 @@ def shown_lines(text: str) -> str:
     return "\n".join(shown(line, 6 * len(line) + 1) for line in text.split("\n"))
 
 
-def write_csv(frame: pd.DataFrame, stream: TextIO) -> None:
+def write_csv(frame: "pd.DataFrame", stream: TextIO) -> None:
     """A frame as CSV. pandas leaves a lone carriage return unquoted, where readers begin another row; here it is
     quoted."""
     frame.to_csv(_Rows(stream), index=False, lineterminator="\r\n")  # what ends a row is quoted within texts

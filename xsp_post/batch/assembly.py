@@ -4,8 +4,6 @@ The folder holds ``stores/`` (one store per capture), ``records/`` (what makes a
 (what the fleet store was made of), ``fleet.xsp.sqlite`` and ``fleet.html``.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -129,7 +127,7 @@ def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> list[str
     return [sentence for _, sentence in fleet_page.headlines(analysis)]
 
 
-def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
+def fleet_frames(found: Sequence[Outcome]) -> "dict[str, pd.DataFrame]":
     """The tables of a fleet store (`fleet_…`) from the outcomes in order; failures are rows of `fleet`."""
     import numpy as np
 
@@ -145,7 +143,7 @@ def fleet_frames(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
     return tables | _ranks(found)
 
 
-def _ranks(found: Sequence[Outcome]) -> dict[str, pd.DataFrame]:
+def _ranks(found: Sequence[Outcome]) -> "dict[str, pd.DataFrame]":
     """Ranks and process groups of every job that has several: files that state a rank, or several devices in one."""
     import pandas as pd
 

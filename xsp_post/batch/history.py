@@ -4,8 +4,6 @@ Captures are read as a batch reads them: stores and records stay in a folder, so
 folder that grows. Stores are read as they are.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -36,7 +34,7 @@ _COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 
 def history(
     paths: Sequence[str], folder: Path, options: Options, by: str = ""
-) -> tuple[Analysis, list[dict[str, Any]]]:
+) -> "tuple[Analysis, list[dict[str, Any]]]":
     """Tables `fleet`, `history_values` and `history` of the captures below the paths, and rows of those that failed.
 
     ``by``: time (of the recording), name (numbers by their size) or commit (in the name, in the order of the Git
@@ -107,7 +105,7 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
     return sum(1 for _ in takewhile(lambda alike: len(set(alike)) == 1, zip(*parts)))
 
 
-def values_of_store(path: Path) -> pd.DataFrame:
+def values_of_store(path: Path) -> "pd.DataFrame":
     """What one result adds to a history (schemas: history_values)."""
     return _of_store(path).frames["history_values"]
 

@@ -5,8 +5,6 @@ size, times and SHA-256 of every source), with which options, and the row of the
 holds the frames that the fleet's tables are made of. It is written last: what has a record is finished.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -50,7 +48,7 @@ class Outcome:
     """What came of one job: its row of `fleet`, and frames by table name (none for a failure)."""
 
     row: dict[str, Any]
-    frames: dict[str, pd.DataFrame] = field(default_factory=dict)
+    frames: "dict[str, pd.DataFrame]" = field(default_factory=dict)
 
 
 # -- the worker's side --------------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ def _is_made_of(store: Path, capture: Path) -> bool:
     return False
 
 
-def _rank_of_many(results: Results, job: Job) -> Outcome:
+def _rank_of_many(results: "Results", job: Job) -> Outcome:
     """What the tables of a job need of one of its ranks: a third of the time of all tables and a store."""
     from xsp_post.tables.analyses import fleet, ranks
 
@@ -140,13 +138,13 @@ def _rank_of_many(results: Results, job: Job) -> Outcome:
     return Outcome(_named(job) | _ranked(frames) | fleet.capture_row(results) | {"status": DONE}, frames)
 
 
-def _ranked(frames: dict[str, pd.DataFrame]) -> dict[str, int]:
+def _ranked(frames: "dict[str, pd.DataFrame]") -> dict[str, int]:
     """The rank of a capture of one rank; −1 none, or several."""
     ranks = frames["ranks"]["rank"]
     return {"rank": int(ranks.iloc[0]) if len(ranks) == 1 else -1}
 
 
-def contributed(analysis: Results, job: Job) -> Outcome:
+def contributed(analysis: "Results", job: Job) -> Outcome:
     """What the results of one capture add to tables of many."""
     from xsp_post.tables.analyses import fleet, history, ranks
 

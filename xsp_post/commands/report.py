@@ -1,7 +1,5 @@
 """`xsp-post report STORE`: one self-contained HTML page, its charts as pictures, or its numbers as JSON."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,7 +64,7 @@ def _path_for(source: Path, suffix: str) -> Path:
 
 
 def write_page(
-    results: Results, path: Path, only: list[str] | None = None, case: int | None = None, force: bool = False
+    results: "Results", path: Path, only: list[str] | None = None, case: int | None = None, force: bool = False
 ) -> None:
     """The page as a file, and a line that says so."""
     from xsp_post.reports.html import write_report
@@ -76,7 +74,7 @@ def write_page(
     shared.say(f"Wrote {path_text(path)} ({written(path).stat().st_size / 1e6:.1f} MB)")
 
 
-def _json(results: Results, output: Path | None, only: list[str], case: int | None, force: bool) -> None:
+def _json(results: "Results", output: Path | None, only: list[str], case: int | None, force: bool) -> None:
     from xsp_post.reports.json_form import report_dict
 
     content = report_dict(results, case=case, only=only)
@@ -99,7 +97,7 @@ def _picture_paths(names: list[str], output: Path | None, source: Path, kind: st
 
 
 def _pictures(
-    results: Results, output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
+    results: "Results", output: Path | None, source: Path, kind: str, only: list[str], case: int | None, force: bool
 ) -> None:
     from xsp_post.reports.images import charts, to_png, to_svg
 

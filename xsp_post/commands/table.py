@@ -1,7 +1,5 @@
 """`xsp-post table A8`: one table of a store or capture, in any format."""
 
-from __future__ import annotations
-
 import difflib
 import io
 import re
@@ -101,7 +99,7 @@ def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
     return last, [Path(name), *sources[:-1]]
 
 
-def _sorted(frame: pd.DataFrame, sort: str, name: str) -> pd.DataFrame:
+def _sorted(frame: "pd.DataFrame", sort: str, name: str) -> "pd.DataFrame":
     """Rows by one column: numbers largest first, texts in alphabetical order, ``-`` turns either; equals stay."""
     if not sort:
         return frame
@@ -127,7 +125,7 @@ def _close(wanted: str, columns: list[str]) -> str:
     return f"Did you mean {' or '.join(found)}?" if found else ""
 
 
-def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str, is_sorted: bool) -> None:
+def _to_stdout(frame: "pd.DataFrame", chosen: str, top: int, table_name: str, is_sorted: bool) -> None:
     if chosen == "table":
         from xsp_post.reports.page_rows import by_cost
         from xsp_post.reports.terminal import print_frame
@@ -141,7 +139,7 @@ def _to_stdout(frame: pd.DataFrame, chosen: str, top: int, table_name: str, is_s
     sys.stdout.buffer.flush()
 
 
-def _encoded(frame: pd.DataFrame, chosen: str, top: int) -> bytes:
+def _encoded(frame: "pd.DataFrame", chosen: str, top: int) -> bytes:
     if chosen == "csv_spreadsheet":
         from xsp_post.exporters.tables import without_formulas
 

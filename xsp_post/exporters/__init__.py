@@ -1,7 +1,5 @@
 """Results → files that other tools open. `FORMATS` lists them; `export` writes one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
@@ -60,9 +58,9 @@ Writer = Callable[..., "Written"]
 
 
 def export(
-    results: Results, to: str, path: Path, *, capture_id: int | None = None, limit: int | None = None,
+    results: "Results", to: str, path: Path, *, capture_id: int | None = None, limit: int | None = None,
     force: bool = False,
-) -> Written:  # fmt: skip
+) -> "Written":  # fmt: skip
     """Write ``results`` as format ``to`` at ``path``.
 
     ``capture_id`` chooses the capture that a timeline shows (default: the one with most kernels); ``limit`` is

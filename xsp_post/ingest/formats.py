@@ -4,8 +4,6 @@ Plain data, imported before anything heavy. A new format is a module with a test
 commands, batches and help texts look suffixes and titles up.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -46,7 +44,7 @@ class SourceFormat:
         answer: bool = _function(self.recognise)(path)
         return answer
 
-    def load(self, path: Path) -> tuple[Trace | None, CounterReport | None]:
+    def load(self, path: Path) -> "tuple[Trace | None, CounterReport | None]":
         """Read one source. Raises `CaptureError` and other errors of xsp-post."""
         from xsp_post.model.trace import Trace
 

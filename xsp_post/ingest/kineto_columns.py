@@ -4,8 +4,6 @@ What is wanted of each event goes into typed columns and the event is dropped, s
 stands in memory as objects.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter
@@ -72,10 +70,10 @@ class _Group:
     events: list[Event]
     columns: Columns
 
-    def part(self, rows: slice) -> _Group:
+    def part(self, rows: slice) -> "_Group":
         return _Group(self.events[rows], {name: values[rows] for name, values in self.columns.items()})
 
-    def where(self, mask: np.ndarray) -> _Group:
+    def where(self, mask: np.ndarray) -> "_Group":
         events = list(compress(self.events, mask.tolist()))
         return _Group(events, {name: values[mask] for name, values in self.columns.items()})
 
@@ -278,7 +276,7 @@ class Collector:
         numbers = {"process_id": _numbers(events, "pid"), "thread_id": _numbers(events, "tid")}
         return _Group(events, {**numbers, "source_row_id": rows, **times._asdict()})
 
-    def _named(self, group: _Group, names: Names | None = None) -> Columns:
+    def _named(self, group: _Group, names: "Names | None" = None) -> Columns:
         of_event, texts = _names(group.events) if names is None else names
         return {"name_id": self.strings.numbers(texts)[of_event], **group.columns}
 

@@ -1,7 +1,5 @@
 """Captures in: the texts of an Nsight Systems export, interned or inline, as dense string ids of the trace."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 
@@ -37,7 +35,7 @@ def _is_one_value(parts: list[pa.Array]) -> bool:
     return len(parts[0]) > 0 and bool((values == values[0]).all())
 
 
-def interner(table: pa.Table) -> Interner:
+def interner(table: pa.Table) -> "Interner":
     ids = numbers(table, "id")
     values = table.column("value").cast(pa.binary()).combine_chunks() if table.num_rows else pa.array([], pa.binary())
     if isinstance(values, pa.ChunkedArray):

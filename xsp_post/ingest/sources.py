@@ -1,7 +1,5 @@
 """Captures in: one path → what it is → the reader for it."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +24,8 @@ class Loaded:
 
     path: Path
     kind: str
-    trace: Trace | None = None
-    counters: CounterReport | None = None
+    trace: "Trace | None" = None
+    counters: "CounterReport | None" = None
 
 
 def sniff(path: Path) -> str:
@@ -148,7 +146,7 @@ def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
     return loaded
 
 
-def _with_stated_rank(trace: Trace, name: str) -> None:
+def _with_stated_rank(trace: "Trace", name: str) -> None:
     """The rank that a file's name states, for its one process with device work where the capture says none."""
     working = trace.activities["process_index"].unique()
     rank = stated_rank(name)

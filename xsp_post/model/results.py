@@ -4,8 +4,6 @@
 `store.Store` both are one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
@@ -43,7 +41,7 @@ class Results(Protocol):
         """The table of findings, as far as the tables that may find something were made."""
         return frame_or_empty(self, "findings")
 
-    def complete(self) -> Results:
+    def complete(self) -> "Results":
         """The same tables, all of them made; what they were made of is let go of."""
         return self
 

@@ -7,8 +7,6 @@ DLProf, SGLang/vLLM layer markers), ``name in=[shapes]``, TensorRT, FSDP, Megatr
 torch.compile, XLA ``name#key=value#``, step markers, and our own domain (grammar: `range_text`).
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -43,7 +41,7 @@ def parse_names(texts: np.ndarray | pa.Array) -> pd.DataFrame:
     return read_names(texts).frame()
 
 
-def read_names(texts: np.ndarray | pa.Array) -> Parsed:
+def read_names(texts: np.ndarray | pa.Array) -> "Parsed":
     """The same columns, those of texts put together when they are asked for."""
     array = to_arrow(texts)
     cut = cut_suffix(array)

@@ -1,7 +1,5 @@
 """Columns of the different heads of range texts, while the rules of `rules` fill them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,7 +22,7 @@ class Words(NamedTuple):
     codes: np.ndarray
 
     @classmethod
-    def of(cls, values: Sequence[str]) -> Words:
+    def of(cls, values: Sequence[str]) -> "Words":
         """The words of a column."""
         codes, words = pd.factorize(np.array(values, object))
         return cls(words.tolist(), codes)
@@ -62,7 +60,7 @@ class Heads:
             else:
                 self.columns[name][rows] = value
 
-    def put_all(self, rows: np.ndarray, inner: Heads) -> None:
+    def put_all(self, rows: np.ndarray, inner: "Heads") -> None:
         """Set all columns of rows to those of other heads, one for each."""
         self.put(rows, **{name: Words(list(inner._words), inner.columns[name]) for name in WORDS})
         self.put(rows, **{name: inner.texts_of(name) for name in TEXTS})

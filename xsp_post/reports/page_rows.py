@@ -1,7 +1,5 @@
 """`page.txt` → its rows: what the pages show, as data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -101,8 +99,8 @@ def _row(block: Block, row_of: type[_Row]) -> _Row:
             shown = [one.split() for one in text.split(",")]
             values[key] = tuple((one[0], one[1]) for one in shown)
         else:
-            kind = str(types[key])
-            values[key] = int(text) if kind == "int" else words if kind.startswith("tuple") else text.strip()
+            kind = types[key]
+            values[key] = int(text) if kind is int else text.strip() if kind is str else words
     if "rows" in types:
         rows = values.setdefault("rows", identity)
         values.setdefault("schema", identity if identity in SCHEMAS else rows)

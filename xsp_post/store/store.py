@@ -21,8 +21,6 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    operations say how much of their time measured executions have (without it shares of all executions are taken)
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3
@@ -105,7 +103,7 @@ class StoreWriter:
         self._columns: dict[str, list[str]] = {}  # by table: what `Store` expects to find again
         self._stretches: list[pa.Table] = []
 
-    def __enter__(self) -> StoreWriter:
+    def __enter__(self) -> "StoreWriter":
         self._path = self._output.__enter__()
         try:
             self._describe()
@@ -184,7 +182,7 @@ class StoreWriter:
                     database.table(written).create_index([column], f"idx_{written}_{column}")
 
     @contextmanager
-    def _open(self) -> Iterator[Database]:
+    def _open(self) -> "Iterator[Database]":
         from sqlite_utils import Database
 
         connection = sqlite3.connect(self._path)
@@ -236,7 +234,7 @@ def _numbered_by_sqlite(table: str, rows: pa.Table) -> list[pa.Table]:
     return [rows.slice(0, 1), rows.slice(1).drop_columns([name])]
 
 
-def _create(database: Database, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
+def _create(database: "Database", table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
     """CREATE TABLE with each column's meaning as a comment: the schema text documents itself."""
     meaning = {c.name: c.meaning for c in TABLES[schema].columns} if schema in TABLES else {}
     lines, last = [], [*columns][-1]

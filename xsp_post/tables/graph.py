@@ -4,8 +4,6 @@ A `Graph` knows some tables already (its ``base``: a store, the captures, a part
 that no step makes (options, counter reports), and makes everything else by the steps of `catalogue`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -157,7 +155,7 @@ class Graph(Results):
         """What the steps found that were made."""
         return [one for step in self._steps for one in self._found.get(step, ())]
 
-    def only(self, names: Iterable[str]) -> Some:
+    def only(self, names: Iterable[str]) -> "Some":
         """Some of the tables, for a command that must answer at once."""
         return Some(self, names)
 

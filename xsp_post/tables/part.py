@@ -3,8 +3,6 @@
 `catalogue.CUTS` says how each table is cut; what is summed up of the rows, the same steps make as of the whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np
@@ -23,7 +21,7 @@ _HOW = {name: how for how, names in CUTS.items() for name in names.split()}
 _UNITS = ((1_000_000, 1_000, "µs"), (10_000_000_000, 1_000_000, "ms"))
 
 
-def parts_of(results: Results, options: Options) -> list[Part]:
+def parts_of(results: Results, options: Options) -> "list[Part]":
     """The part of every capture that has one. Raises `UsageError` where the results hold no recording, or nothing lies
     in the part."""
     if not set(_NEEDED) <= set(results.tables()):

@@ -5,8 +5,6 @@ around each layer. M/L/G: ranges for the profiler that watches (torch.profiler h
 Hooks are on the model, and torch.profiler runs, only while a block of the level runs.
 """
 
-from __future__ import annotations
-
 import gc
 import gzip
 import json

@@ -5,8 +5,6 @@ Known by content: annotations of CUDA graph nodes (a pickle of plain values), th
 program is refused by a finding, and nothing of it is used. Most captures have none: what reads them is imported then.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -228,7 +226,7 @@ def _with_texts(trace: Trace, path: Path, texts: dict[str, dict[int, str]], rank
     return replace(trace, strings=strings, activities=activities, findings=[*trace.findings, raised])
 
 
-def _with_calls(trace: Trace, path: Path, graphs: list[list[Call]]) -> Trace:
+def _with_calls(trace: Trace, path: Path, graphs: "list[list[Call]]") -> Trace:
     if not any(graphs):
         raise _Refused("holds no kernels of a compiled graph; was INDUCTOR_PROVENANCE=1 set?")
     first = int(trace.compiled_calls["graph"].max()) + 1 if len(trace.compiled_calls) else 0

@@ -5,8 +5,6 @@ here: whole numbers and texts of ordinary tables whose rows lie within their pag
 looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`). Format: sqlite.org/fileformat2.html.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -208,7 +206,7 @@ def zones(file: PageFile, stored: Stored, request: Request) -> Zones:
 
 def _chunk_by_chunk(
     file: PageFile, stored: Stored, request: Request, pages: np.ndarray
-) -> Iterator[tuple[_Page, _Rows, list[_Column]]]:
+) -> "Iterator[tuple[_Page, _Rows, list[_Column]]]":
     for some in file.chunks(pages):
         page = _Page(file, some, _LEAF, 8)
         rows = _Rows(page, file.usable_bytes)

@@ -1,7 +1,5 @@
 """Tree → core tables: columns that several of them share."""
 
-from __future__ import annotations
-
 from enum import IntEnum
 
 import numpy as np
@@ -38,7 +36,7 @@ class Launches:
         return np.where(self.has, self._launches[name].to_numpy()[self._rows], -1)
 
 
-def named(codes: np.ndarray, members: type[IntEnum]) -> pd.Categorical[str]:
+def named(codes: np.ndarray, members: type[IntEnum]) -> "pd.Categorical[str]":
     return pd.Categorical.from_codes(codes, pd.Index([m.name.lower() for m in members]))
 
 

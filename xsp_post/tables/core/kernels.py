@@ -1,7 +1,5 @@
 """Tree → core tables: ``kernels`` and ``memory_operations``, one row per device activity."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 
@@ -83,12 +81,12 @@ def memory_kind(activities: pd.DataFrame) -> np.ndarray:
     return np.where((values >= 0) & (values < len(MemoryKind)), values, 0)
 
 
-def copy_directions(copy_kind: np.ndarray) -> pd.Categorical[str]:
+def copy_directions(copy_kind: np.ndarray) -> "pd.Categorical[str]":
     """From where to where, '' for what is not a copy."""
     return pd.Categorical.from_codes(_OF_COPY_KIND[copy_kind], _DIRECTIONS)
 
 
-def memory_kind_names(kind: np.ndarray) -> pd.Categorical[str]:
+def memory_kind_names(kind: np.ndarray) -> "pd.Categorical[str]":
     """Where the host's side lies: pageable, pinned, managed …; '' unknown."""
     return pd.Categorical.from_codes(kind, _MEMORY)
 

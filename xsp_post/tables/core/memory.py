@@ -4,8 +4,6 @@ A release counts for the range that made the allocation; what backward work allo
 What was live before the first event, or is not explained by the recorded ones, is an owner of its own.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -377,7 +375,7 @@ def _outermost(tree: Tree) -> np.ndarray:
     return forest_of(parent).nearest(wide | (parent < 0) | wide[parent])
 
 
-def memory_of_part(cut: Part, inside: pd.DataFrame) -> dict[str, pd.DataFrame]:
+def memory_of_part(cut: "Part", inside: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """``memory`` and ``memory_devices`` of the events ``inside``, rows of ``memory_timeline``; what was allocated
     before the part is still its owner's."""
     owners, devices = cut.whole("memory").reset_index(drop=True), cut.whole("memory_devices")
