@@ -4,7 +4,7 @@ __version__ = "0.2.0"
 
 # public name -> module; imported on first use (torch is heavy)
 _LAZY = {"load": "xsp_post.api", "ranges": "xsp_post.workload.ranges", "record": "xsp_post.workload.recording_block",
-         "step": "xsp_post.workload.step_range"}  # fmt: skip
+         "step": "xsp_post.workload.ranges"}  # fmt: skip
 
 
 def __getattr__(name: str) -> object:

@@ -15,7 +15,7 @@ from dataclasses import replace
 import pytest
 from generators.graph_traces import Recording
 
-from xsp_post.ingest.side_files import said_entries, said_text, with_side_files
+from xsp_post.ingest.side_files import NotPlain, read_plain, said_entries, said_text, with_side_files
 from xsp_post.ingest.side_files.inductor import (
     MAPPED,
     _calls,
@@ -25,7 +25,6 @@ from xsp_post.ingest.side_files.inductor import (
     innermost_place,
 )
 from xsp_post.ingest.side_files.modules import Operation, modules_of, operations_of, place_text
-from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.ingest.sources import load
 
 GRAPH = 3

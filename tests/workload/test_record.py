@@ -15,7 +15,7 @@ import pytest
 from helpers import called as xsp
 
 from xsp_post.base.errors import UsageError
-from xsp_post.ingest.side_files.plain_pickle import read_plain
+from xsp_post.ingest.side_files import read_plain
 from xsp_post.pipeline import analyze
 from xsp_post.workload.recording import next_name, split_command
 

@@ -24,12 +24,48 @@ from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of
 from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name, three_sizes
 from xsp_post.ingest.json_text import value_of
-from xsp_post.ingest.kineto_categories import ACTIVITY_KINDS, ANNOTATION_PREFIXES, LAUNCH_CLASSES, SPAN_KINDS, canonical
 from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, Arguments, Event, TimesOf
 from xsp_post.ingest.kineto_threads import frame_text
 from xsp_post.ingest.side_files import message, said_entries, said_text
 from xsp_post.ingest.side_files.inductor import innermost_place
-from xsp_post.model.trace import MemoryKind, SpanKind, memory_kinds
+from xsp_post.model.trace import ActivityKind, MemoryKind, SpanKind, memory_kinds
+
+# Categories of events → kinds of rows. PyTorch 1.8 to 1.12 called them otherwise; of other accelerators' calls
+# (``xpu_runtime``, ``privateuse1_runtime``, …) the last word tells.
+SPAN_KINDS = {"user_annotation": SpanKind.ANNOTATION, "python_function": SpanKind.MODULE, "cpu_op": SpanKind.OPERATOR}
+LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1}  # 0: runtime, 1: driver, of whatever vendor
+ACTIVITY_KINDS = {"kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET}
+# Understood, and not used or used elsewhere.
+OTHERS = frozenset((
+    "cpu_instant_event", "cuda_sync", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range", "ac2g",
+    "fwdbwd", "async", "async_gpu", "async_cpu_to_gpu", "trace", "external_correlation", "collective_comm",
+    "mtia_insight", "mtia_counters", "xpu_sync", "xpu_scope_profiler", "memory", "instant", "graph_event_node",
+    "graph_host_node",
+))  # fmt: skip
+_SAME_AS = {
+    "operator": "cpu_op", "runtime": "cuda_runtime", "driver": "cuda_driver", "memcpy": "gpu_memcpy",
+    "memset": "gpu_memset", "python": "python_function", "mtia_ccp_events": "kernel",
+}  # fmt: skip
+_LAST_WORDS = {
+    "runtime": "cuda_runtime", "driver": "cuda_driver", "kernel": "kernel", "kernels": "kernel",
+    "memcpy": "gpu_memcpy", "memset": "gpu_memset",
+}  # fmt: skip
+# What only ranges are called that PyTorch 1.8–1.12 wrote as operators.
+ANNOTATION_PREFIXES = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "xsp/")
+
+
+def canonical(category: str) -> str:
+    """The category as PyTorch calls it today for CUDA, "" for one that is not understood.
+
+    Phases of events without a category (one letter) are understood: they are labels, marks and arrows.
+    """
+    name = category.lower()
+    name = _SAME_AS.get(name, name)
+    known = name in SPAN_KINDS or name in LAUNCH_CLASSES or name in ACTIVITY_KINDS or name in OTHERS
+    if known or len(name) <= 1:
+        return name
+    return _LAST_WORDS.get(name.rsplit("_", 1)[-1], "") if "_" in name else ""
+
 
 # The same numbers as CUPTI and nsys (ENUM_CUDA_MEMCPY_OPER).
 COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, "DtoA": 7, "DtoD": 8, "HtoH": 9,

@@ -8,7 +8,7 @@ from xsp_post.reports.cases import Case
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.sections import sections_of
-from xsp_post.reports.small_page import Fact, render_page
+from xsp_post.reports.shell import Fact, render_page
 
 
 def render(results: Results, names: tuple[str, str] = ("base", "other")) -> str:

@@ -10,7 +10,7 @@ from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
 from xsp_post.reports.sections import sections_of
-from xsp_post.reports.small_page import render_page
+from xsp_post.reports.shell import render_page
 from xsp_post.reports.text import distinct
 from xsp_post.tables.analyses.ranks import rank_sentence
 

@@ -9,7 +9,7 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 
@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from xsp_post import __version__
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.reports import theme
+from xsp_post.reports import shell, theme
 from xsp_post.reports.blocks import Chart, Section
 from xsp_post.reports.page_data import PageData
 from xsp_post.reports.text import visible
@@ -143,3 +143,26 @@ def _forms(chart: Chart) -> list[str]:
     """The labels of a chart's forms, of which it has several, the one shown first being first."""
     labels = [label for label, _ in chart.alternatives]
     return [{"Linear": "Log", "Log": "Linear"}.get(labels[0], "Chart"), *labels]
+
+
+Fact = tuple[str, str, str]  # one number at the top of the page: its label, its text, a note
+
+
+def render_page(
+    title: str,
+    machine: str,
+    brand: str,
+    facts: Sequence[Fact],
+    statements: Sequence[tuple[str, str]],
+    sections: Sequence[Section],
+    first_chart: str = "",
+) -> str:
+    """The page as text; the chart of the id ``first_chart``, else the first one, stands on its first screen.
+    ``statements``: (kind, sentence), the first being the verdict; all texts may be hostile."""
+    charts = [block for section in sections for block in section.blocks if isinstance(block, Chart)]
+    first = next((one for one in charts if one.id == first_chart), charts[0] if charts else None)
+    shown = Section("summary", "Summary", "", (first,) if first is not None else ())
+    top = shell.macro("small_screen")(facts, statements, shown.blocks)
+    left = [replace(one, blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
+    parts = [shell.Part("Summary", "summary", "Summary", top, shown), *shell.parts_of(left)]
+    return shell.page(brand, title, machine, parts)

@@ -23,8 +23,7 @@ from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.names import range_text
 from xsp_post.workload.models import Built, Parts
-from xsp_post.workload.ranges import AnnotationSink, ClockSink, LayerRanges, NvtxSink, Sink
-from xsp_post.workload.step_range import heard_by
+from xsp_post.workload.ranges import AnnotationSink, ClockSink, LayerRanges, NvtxSink, Sink, heard_by
 
 SPANS_VERSION = 1  # of spans.json: 1 first version (xsp-post 0.1.0)
 

@@ -5,9 +5,12 @@ Known by content: annotations of CUDA graph nodes (a pickle of plain values), th
 program is refused by a finding, and nothing of it is used. Most captures have none: what reads them is imported then.
 """
 
+import io
 import json
 import os
+import pickle
 import re
+from collections import defaultdict
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
@@ -21,7 +24,6 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import finding
 from xsp_post.ingest import collective_messages
 from xsp_post.ingest.json_text import head, head_bytes, open_bytes, open_text, value_of
-from xsp_post.ingest.side_files.plain_pickle import NotPlain, read_plain
 from xsp_post.model.trace import Trace
 from xsp_post.names.families import families
 from xsp_post.names.file_names import stated_rank
@@ -242,3 +244,44 @@ def _with_calls(trace: Trace, path: Path, graphs: "list[list[Call]]") -> Trace:
 def _appended(frame: pd.DataFrame, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     added = pd.DataFrame(rows, columns=list(frame))
     return pd.concat([frame, added], ignore_index=True) if len(frame) else added
+
+
+_PLAIN = (
+    " PROTO FRAME STOP MARK INT BININT BININT1 BININT2 LONG LONG1 LONG4 FLOAT BINFLOAT UNICODE BINUNICODE "
+    "SHORT_BINUNICODE BINUNICODE8 NONE NEWTRUE NEWFALSE EMPTY_DICT EMPTY_LIST EMPTY_TUPLE DICT LIST TUPLE TUPLE1 "
+    "TUPLE2 TUPLE3 SETITEM SETITEMS APPEND APPENDS MEMOIZE PUT BINPUT LONG_BINPUT GET BINGET LONG_BINGET GLOBAL "
+    "STACK_GLOBAL REDUCE "
+)
+_CLASSES = {
+    ("collections", "defaultdict"): defaultdict, ("collections", "OrderedDict"): dict,
+    ("builtins", "list"): list, ("__builtin__", "list"): list,
+}  # fmt: skip
+
+
+class NotPlain(Exception):
+    """The text says what the pickle holds besides plain values, or that it is damaged."""
+
+
+class _Loader(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _CLASSES:
+            raise NotPlain(f"names {module}.{name}, which is no plain container: it was not executed")
+        return _CLASSES[module, name]
+
+
+def read_plain(data: bytes) -> Any:
+    """The value of a pickle. Raises `NotPlain`."""
+    import pickletools  # as long to import as this package, and few captures have a pickle beside them
+
+    try:
+        for count, (operation, argument, _) in enumerate(pickletools.genops(data)):
+            name = operation.name
+            if f" {name} " not in _PLAIN:
+                raise NotPlain(f"holds the instruction {name}, which plain containers do not need: it was not executed")
+            if name.endswith("PUT") and int(str(argument)) > count:  # a place in memory that no such file needs
+                raise NotPlain("is damaged or cut off")
+        return _Loader(io.BytesIO(data)).load()
+    except NotPlain:
+        raise
+    except Exception as error:  # whatever a damaged one makes the loader raise
+        raise NotPlain("is damaged or cut off") from error
