@@ -8,12 +8,14 @@ import json
 from collections.abc import Callable, Iterator
 from functools import cache
 from operator import attrgetter
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
 from msgspec import Raw, Struct, field
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.ingest import json_times
 
 _NOTHING = Raw()  # a key that the event does not have
@@ -21,58 +23,18 @@ NO_TIME = float("nan")
 ABSENT = -(1 << 62)  # the same, of numbers: so that a column of them is read without looking at each
 
 
-class Arguments(Struct, gc=False):
-    """What is read of ``args``; None, `ABSENT` or empty: no such key. In the order of Kineto's own files."""
+def _arguments() -> Any:
+    """The type of ``args``; of a key that is not there a number is `ABSENT`, a value None, a list empty."""
+    kinds: dict[str, tuple[Any, Any]] = {"number": (Any, ABSENT), "value": (Any, None), "list": (Raw, _NOTHING)}
+    (block,) = read_blocks(Path(__file__).with_name("kineto_arguments.txt"))
+    fields: list[Any] = []
+    for _, line in block.lines:
+        name, kind, key = line.split(None, 2)
+        fields.append((name, kinds[kind][0], field(default=kinds[kind][1], name=key.strip('"'))))
+    return msgspec.defstruct("Arguments", fields, gc=False)
 
-    sequence: Any = field(default=ABSENT, name="Sequence number")
-    device: Any = ABSENT
-    context: Any = ABSENT
-    stream: Any = ABSENT
-    correlation: Any = ABSENT
-    bytes: Any = ABSENT
-    graph_id: Any = field(default=ABSENT, name="graph id")
-    graph_node_id: Any = field(default=ABSENT, name="graph node id")
-    kernel: Any = None
-    name: Any = None
-    event_id: Any = field(default=ABSENT, name="wait_on_cuda_event_id")
-    event_record_correlation_id: Any = field(default=ABSENT, name="wait_on_cuda_event_record_corr_id")
-    concrete: Raw = field(default=_NOTHING, name="Concrete Inputs")
-    types: Raw = field(default=_NOTHING, name="Input type")
-    strides: Raw = field(default=_NOTHING, name="Input Strides")
-    dims: Raw = field(default=_NOTHING, name="Input Dims")
-    old_dims: Raw = field(default=_NOTHING, name="Input dims")  # until 1.10
-    total_bytes: Any = field(default=ABSENT, name="Total Allocated")
-    reserved_bytes: Any = field(default=ABSENT, name="Total Reserved")
-    allocated: Any = field(default=ABSENT, name="Bytes")
-    address: Any = field(default=None, name="Addr")
-    device_id: Any = field(default=ABSENT, name="Device Id")
-    device_type: Any = field(default=ABSENT, name="Device Type")
-    registers: Any = field(default=ABSENT, name="registers per thread")
-    shared_memory: Any = field(default=ABSENT, name="shared memory")
-    annotation: Any = None
-    region: Any = field(default=None, name="str")
-    module: Any = None
-    phase: Any = field(default=None, name="autograd_phase")
-    stack: Any = None
-    grid: Raw = _NOTHING
-    block: Raw = _NOTHING
-    collective: Raw = field(default=_NOTHING, name="Collective name")
-    dtype: Raw = _NOTHING
-    in_count: Raw = field(default=_NOTHING, name="In msg nelems")
-    out_count: Raw = field(default=_NOTHING, name="Out msg nelems")
-    group_size: Raw = field(default=_NOTHING, name="Group size")
-    group_name: Raw = field(default=_NOTHING, name="Process Group Name")
-    group_label: Raw = field(default=_NOTHING, name="Process Group Description")
-    group_ranks: Raw = field(default=_NOTHING, name="Process Group Ranks")
-    first_rank: Raw = field(default=_NOTHING, name="Global rank start")
-    rank_stride: Raw = field(default=_NOTHING, name="Global rank stride")
-    from_rank: Raw = field(default=_NOTHING, name="Src Rank")
-    to_rank: Raw = field(default=_NOTHING, name="Dst Rank")
-    original_stream: Any = ABSENT
-    copy_kind: Any = field(default=None, name="copy kind")
-    from_memory: Any = field(default=None, name="src kind")
-    to_memory: Any = field(default=None, name="dst kind")
-    value: Any = field(default=None, name="")  # of a counter
+
+Arguments: Any = _arguments()
 
 
 class Event(Struct, gc=False):
@@ -86,7 +48,7 @@ class Event(Struct, gc=False):
     tid: Any = None
     ts: float = NO_TIME
     dur: float = NO_TIME
-    args: Arguments | None = None
+    args: Arguments | None = None  # type: ignore[valid-type]
 
 
 NO_ARGUMENTS = Arguments()
