@@ -17,7 +17,7 @@ from builders import ExportBuilder
 
 from xsp_post.base import output, streams
 from xsp_post.base.errors import CaptureError, OutputError, ToolError, in_words
-from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
+from xsp_post.base.output import atomic_folder, atomic_output, private_folder
 from xsp_post.base.text_safety import path_text, shell_word
 from xsp_post.batch.jobs import discover
 from xsp_post.commands import shared
@@ -161,12 +161,12 @@ def test_the_folder_of_a_run_is_replaced_through_a_link_and_nothing_else_is(tmp_
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from xsp_post.base.output import atomic_folder, atomic_output, temporary_folder
+from xsp_post.base.output import atomic_folder, atomic_output, private_folder
 here = Path(sys.argv[1])
 with atomic_output(here / "a.sqlite") as file, atomic_folder(here / "tables") as folder:
     Path(f"{file}-journal").write_text("half")
     (folder / "x.csv").write_text("half")
-    (temporary_folder() / "export.sqlite").write_text("private")
+    (private_folder()[0] / "export.sqlite").write_text("private")
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -189,7 +189,7 @@ def test_the_next_command_clears_away_what_a_killed_one_left(tmp_path, monkeypat
 
 
 def test_a_folder_for_the_time_of_a_command_is_gone_at_its_end():
-    folder = temporary_folder()
+    folder = private_folder()[0]
     (folder / "export.sqlite").write_text("private")
     output.stops.remove_unfinished()
     assert not folder.exists()

@@ -19,7 +19,6 @@ START = (
     "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
 )
 _WITHOUT_MODULES = Path(__file__).parents[1] / "reports" / "assets"  # a folder of this package with no Python in it
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def python(module: str, *arguments: str) -> list[str]:
@@ -67,15 +66,15 @@ def end_with_parent() -> Callable[[], object] | None:
     if not sys.platform.startswith("linux"):
         return None
     prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec nothing may be imported
-    return lambda: prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    return lambda: prctl(1, int(signal.SIGKILL), 0, 0, 0)  # PR_SET_PDEATHSIG of linux/prctl.h
 
 
 def end_with(process_id: int) -> None:
     """This process is killed when its parent ends, or that other process: a profiler stands between the two, and may
     live on. A thread waits for it in the system, which takes no time."""
-    if not sys.platform.startswith("linux"):
+    if (ask := end_with_parent()) is None:
         return
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    ask()
     if not Path(f"/proc/{process_id}").exists() and Path("/proc/self").exists():
         os.kill(os.getpid(), signal.SIGKILL)  # it was killed before this line
     with suppress(OSError):  # before Linux 5.3

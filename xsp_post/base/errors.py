@@ -3,6 +3,7 @@ known, caught once, in ``cli.main``."""
 
 import errno
 import os
+from functools import partial
 
 EXIT_BAR_NOT_MET = 1
 EXIT_USAGE = 2
@@ -40,11 +41,7 @@ class XspPostError(Exception):
             return self.own_hint
 
     def __reduce__(self) -> tuple[object, ...]:  # keyword-only arguments survive pickling to worker processes
-        return (_rebuild, (type(self), self.message, self.code, self.own_hint))
-
-
-def _rebuild(cls: type[XspPostError], message: str, code: str, hint: str) -> XspPostError:
-    return cls(message, code=code, hint=hint)
+        return partial(type(self), self.message, code=self.code, hint=self.own_hint), ()
 
 
 class BarNotMetError(XspPostError):

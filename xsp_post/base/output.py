@@ -149,14 +149,10 @@ def make_folder(path: Path) -> None:
         raise failure(path, error) from error
 
 
-def temporary_folder() -> Path:
-    """A folder of the system's temporary folder that is gone when the command ends."""
-    return private_folder(Path(tempfile.gettempdir()) / "xsp-post")[0]
-
-
-def private_folder(beside: Path) -> tuple[Path, int]:
-    """A folder beside a path, for this user only, and what keeps it locked; gone when the command ends."""
-    folder = _free_name(beside, ".part")
+def private_folder(beside: Path | None = None) -> tuple[Path, int]:
+    """A folder beside a path, else in the system's temporary folder, for this user only, and what keeps it locked; gone
+    when the command ends."""
+    folder = _free_name(beside or Path(tempfile.gettempdir(), "xsp-post"), ".part")
     stops.unfinished.add(folder)
     return folder, _made(partial(folder.mkdir, 0o700, exist_ok=True), folder)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from xsp_post.base import limits, output, stops
+from xsp_post.base import children, limits, output, stops
 from xsp_post.base.errors import CaptureError
 
 try:
@@ -31,7 +31,6 @@ except ModuleNotFoundError:  # Windows
 
 
 _ANSWER = "answer.json"  # in the child's temporary folder
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ def begin(work: Callable[[], object], sources: Sequence[Path]) -> Child:
 
 def _fork(sources: Sequence[Path]) -> Child | None:
     """None in the child, which is sealed."""
-    private, lock = output.private_folder(Path(tempfile.gettempdir()) / "xsp-post")
+    private, lock = output.private_folder()
     output.handed[private] = output.Handed(private / _ANSWER, lambda part, target: None, lock)
     parent, (ending, own_end) = os.getpid(), os.pipe()
     sys.stdout.flush()
@@ -125,7 +124,8 @@ def _fork(sources: Sequence[Path]) -> Child | None:
         output.handed.clear()
         return child
     try:
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+        if (ask := children.end_with_parent()) is not None:
+            ask()
         if os.getppid() != parent:
             os._exit(1)
         output.in_child[:] = [os.getpid()]

@@ -18,6 +18,7 @@ from xsp_post.model.results import Results, frame_or_empty
 
 SYNTHETIC = ("root", "unattributed", "no_launch", "graph")
 VIEWER_LIMIT_BYTES = 400_000_000
+CHUNK = 100_000  # rows turned into text or packets at a time
 
 
 @dataclass(frozen=True)

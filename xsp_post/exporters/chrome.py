@@ -5,11 +5,9 @@ import json
 from pathlib import Path
 from typing import IO, Any
 
-from xsp_post.exporters.base import Written, binary_output, note_size
+from xsp_post.exporters.base import CHUNK, Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, LAUNCH, Timeline, build_timeline
 from xsp_post.model.results import Results
-
-_CHUNK = 100_000
 
 
 def write(results: Results, path: Path, *, force: bool = False, **part: Any) -> Written:
@@ -34,10 +32,10 @@ def _write(timeline: Timeline, file: IO[str]) -> None:
     names_of = "track name_id category start_ns end_ns correlation_id detail_id flow_first flow_count"
     columns = [slices[column].to_numpy() for column in names_of.split()]
     separator = ",\n" if len(timeline.tracks) else ""
-    for first in range(0, len(slices), _CHUNK):
+    for first in range(0, len(slices), CHUNK):
         lines: list[str] = []
         for track, name, category, start, end, correlation, detail, flow, flows in zip(
-            *(column[first : first + _CHUNK].tolist() for column in columns)
+            *(column[first : first + CHUNK].tolist() for column in columns)
         ):
             where = f'"pid":{process[track]},"tid":{track + 1},"ts":{_microseconds(start)}'
             arguments = f'"correlation_id":{correlation}' if correlation >= 0 else ""

@@ -10,12 +10,11 @@ from typing import IO, Any
 import numpy as np
 
 from xsp_post.base.lazy import optional
-from xsp_post.exporters.base import Written, binary_output, note_size
+from xsp_post.exporters.base import CHUNK, Written, binary_output, note_size
 from xsp_post.exporters.timeline import CATEGORIES, Timeline, build_timeline
 from xsp_post.model.results import Results
 
 _SEQUENCE = 1  # packets of one writer
-_CHUNK = 100_000
 _NAMES_PER_PACKET = 10_000
 END, BEGIN, INSTANT = 0, 1, 2  # order of events of one moment on one track
 
@@ -146,8 +145,8 @@ def _write_events(timeline: Timeline, uuids: np.ndarray, builder: Any, messages:
     event = messages.TrackEvent
     types = {END: event.TYPE_SLICE_END, BEGIN: event.TYPE_SLICE_BEGIN, INSTANT: event.TYPE_INSTANT}
     needs_state = messages.TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-    for first in range(0, len(order), _CHUNK):
-        part = order[first : first + _CHUNK]
+    for first in range(0, len(order), CHUNK):
+        part = order[first : first + CHUNK]
         row = rows[part]
         for at, what, uuid, name_id, category, correlation, detail, flow, flows in zip(
             moment[part].tolist(), kind[part].tolist(), *(column[row].tolist() for column in columns)

@@ -15,7 +15,7 @@ from typing import IO, Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.exporters.base import Selection, Written, binary_output, note_size, select
+from xsp_post.exporters.base import CHUNK, Selection, Written, binary_output, note_size, select
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results
@@ -28,7 +28,6 @@ TRACE_LEVELS = {
 }  # fmt: skip
 _KERNELS = "SYSTEM_LIBRARY_TRACE"
 RUN_LEVELS = {RUN_MODEL: "MODEL_TRACE", RUN_LAYER: "FRAMEWORK_TRACE"}  # of deeper runs: `_KERNELS`
-_CHUNK = 50_000
 _NODE_TAGS = ("domain", "process_id", "thread_id", "layer_type", "shape_text", "iteration_index")
 _KERNEL_TAGS = ("correlation_id", "process_id", "device_id", "stream_id", "attribution", "layer_index")
 
@@ -71,7 +70,7 @@ def spans(selection: Selection) -> Iterator[Span]:
     for frame in (selection.kernels, selection.memory_operations):
         above = number.reindex(frame["node_id"]).fillna(0).to_numpy(dtype=np.int64)
         for first, part in _chunks(frame):
-            for span in _device_spans(part, above[first : first + _CHUNK], following):
+            for span in _device_spans(part, above[first : first + CHUNK], following):
                 yield span
                 following += 1
 
@@ -98,8 +97,8 @@ def _device_spans(part: pd.DataFrame, above: np.ndarray, following: int) -> Iter
 
 
 def _chunks(frame: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
-    for first in range(0, len(frame), _CHUNK):
-        yield first, frame.iloc[first : first + _CHUNK]
+    for first in range(0, len(frame), CHUNK):
+        yield first, frame.iloc[first : first + CHUNK]
 
 
 def _tags(part: pd.DataFrame, names: tuple[str, ...]) -> list[dict[str, object]]:

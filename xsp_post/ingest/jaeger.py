@@ -19,7 +19,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import clock_offset, interning, json_text, json_times
 from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name, three_sizes
-from xsp_post.ingest.kineto_columns import COPY_KINDS
+from xsp_post.ingest.kineto_columns import COPY_KINDS, NO_CORRELATION
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace
@@ -30,7 +30,6 @@ _ACTIVITIES = {
 }  # fmt: skip
 _LAUNCH_NAMES = frozenset({"cuda_launch", "launch_kernel"})
 _DEVICE_LEVELS = frozenset({"SYSTEM_LIBRARY_TRACE", "HARDWARE_TRACE"})
-_NO_CORRELATION = 0
 _METRIC_NAME = re.compile(r"[a-z][A-Za-z0-9]*(?:_[A-Za-z0-9]+)+|[a-z]+__[\w.]+")
 
 
@@ -125,10 +124,10 @@ class _Assembly:
         spans["thread_index"] = pd.factorize(spans["process"])[0].astype(np.int32)
         owner = np.where(spans["process_id"] >= 0, "pid " + spans["process_id"].astype(str), spans["process"])
         spans["process_index"] = pd.factorize(owner)[0].astype(np.int32)
-        spans["correlation_id"] = int_column(_tag(spans, "correlation_id"), _NO_CORRELATION)
+        spans["correlation_id"] = int_column(_tag(spans, "correlation_id"), NO_CORRELATION)
         is_device = spans["trace_level"].isin(_DEVICE_LEVELS)
         is_activity = spans["name"].isin(_ACTIVITIES) & is_device
-        is_launch = is_device & ~is_activity & (spans["correlation_id"] != _NO_CORRELATION)
+        is_launch = is_device & ~is_activity & (spans["correlation_id"] != NO_CORRELATION)
         # nodes that xsp-post made up for its own tree come back from the kernels
         is_synthetic = np.array([level == "CAPTURE" for level in _tag(spans, "xsp_level")], dtype=bool)
         usable = readable & ~is_synthetic

@@ -73,7 +73,7 @@ COPY_KINDS = {"HtoD": 1, "DtoH": 2, "HtoA": 3, "AtoH": 4, "AtoA": 5, "AtoD": 6, 
 _MEMORY_KINDS = {kind.name.replace("_", " "): int(kind) for kind in MemoryKind}
 _SIDES = re.compile(r"\((.+) -> (.+)\)")
 MODULE_PREFIX = "nn.Module: "
-_NO_CORRELATION = 0
+NO_CORRELATION = 0
 _CATEGORY, _NAME, _COLLECTIVE = attrgetter("cat"), attrgetter("name"), attrgetter("collective")
 
 # column of an activity → where it stands in the arguments
@@ -229,7 +229,7 @@ class Collector:
         is_kernel = category == "kernel"
         shorts = self.strings.numbers([short_kernel_name(name) for name in names]) if is_kernel else None
         frame["short_name_id"] = frame["name_id"] if shorts is None else shorts[of_event]
-        frame["correlation_id"] = _numbers(args, "correlation", _NO_CORRELATION)
+        frame["correlation_id"] = _numbers(args, "correlation", NO_CORRELATION)
         for column, key in _ACTIVITY_COLUMNS.items():
             frame[column] = _numbers(args, key, 0)
         ran_on = _numbers(args, "original_stream")  # where the work was moved to a lane to look at

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xsp_post.base.children import end_with_parent
 from xsp_post.base.errors import ToolError
-from xsp_post.base.output import atomic_output, read_note, temporary_folder, write_text
+from xsp_post.base.output import atomic_output, private_folder, read_note, write_text
 from xsp_post.base.text_safety import shell_command
 from xsp_post.hardware.tools import find_nsys
 from xsp_post.ingest.files import SQLITE_MAGIC, head
@@ -47,7 +47,7 @@ def _exported(report: Path, changed_ns: int) -> Path:
     if cache.is_file() and read_note(note) == stamp:
         return cache
     if not os.access(report.parent, os.W_OK):
-        target = temporary_folder() / f"{report.stem}.sqlite"
+        target = private_folder()[0] / f"{report.stem}.sqlite"
         _export(str(tool.path), report, target)
         return target
     with atomic_output(cache, force=True) as part:

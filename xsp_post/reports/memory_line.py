@@ -18,9 +18,9 @@ from xsp_post.model.schemas.units import (
 )
 from xsp_post.tables.analyses.memory_peaks import main_device
 
-_MOST_PARTS = 4
-_LEAST_RATIO = 0.03
-_LONGEST_NAME = 40
+MOST_PARTS = 4
+LEAST_RATIO = 0.03
+LONGEST_NAME = 40
 EARLIER, NO_RANGE = "allocated before the recording", "in no range"
 _PREFIX, _ENGINE = "nn.Module: ", "autograd::engine::evaluate_function: "
 
@@ -56,7 +56,7 @@ def part_names(owners: pd.DataFrame) -> np.ndarray:
 
 
 def _name(text: str) -> str:
-    return shown(text.replace(_PREFIX, ""), _LONGEST_NAME)
+    return shown(text.replace(_PREFIX, ""), LONGEST_NAME)
 
 
 def _suffixes(owners: pd.DataFrame) -> pd.Series:
@@ -71,7 +71,7 @@ def peak_text(device: pd.Series) -> str:
     size = device["memory_bytes"]
     share = f" ({format_ratio_percent(device['peak_bytes'] / size)} of its {format_bytes(size)})" if size > 0 else ""
     when = f" after {format_ns(max(int(device['peak_offset_ns']), 0))}"
-    inside = shown(str(device["peak_range"]).removeprefix(_PREFIX).removeprefix(_ENGINE), _LONGEST_NAME)
+    inside = shown(str(device["peak_range"]).removeprefix(_PREFIX).removeprefix(_ENGINE), LONGEST_NAME)
     return f"peak of {format_bytes(device['peak_bytes'])} {where}{share}{when}{f' in {inside}' if inside else ''}"
 
 
@@ -92,7 +92,7 @@ def split_text(owners: pd.DataFrame) -> str:
     shares = held["live_at_peak_ratio"].groupby(name.to_numpy(), sort=False).sum()
     counts = by_type.groupby(name.to_numpy(), sort=False).sum().to_dict()
     shares = shares.sort_values(ascending=False, kind="stable")
-    told = shares[shares >= _LEAST_RATIO].head(_MOST_PARTS)
+    told = shares[shares >= LEAST_RATIO].head(MOST_PARTS)
     texts = [_share_text(str(name), ratio, int(counts[name])) for name, ratio in told.items()]
     if (rest := 1 - float(told.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")

@@ -9,12 +9,10 @@ from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.facts import device_of
+from xsp_post.reports.memory_line import LEAST_RATIO, LONGEST_NAME, MOST_PARTS
 from xsp_post.reports.pick import of_capture
 from xsp_post.reports.text import are_plain
 
-_MOST_PARTS = 4
-_LEAST_RATIO = 0.03
-_LONGEST_NAME = 40
 _DEVICE = {"kernel": "kernels", "memcpy": "copies", "memset": "memsets", "graph": "graphs"}
 
 
@@ -51,10 +49,10 @@ def _large_parts(results: Results, steps: pd.DataFrame, total_ns: int) -> pd.Ser
     first = np.unique(number, return_index=True)[1]
     ratio = sums_per_node(number, steps["duration_ns"].to_numpy(), len(first)) / total_ns
     shares, texts = {}, [*owners, "no layer"]
-    for row, of in zip(first[ratio >= _LEAST_RATIO].tolist(), ratio[ratio >= _LEAST_RATIO].tolist()):
+    for row, of in zip(first[ratio >= LEAST_RATIO].tolist(), ratio[ratio >= LEAST_RATIO].tolist()):
         part = kinds[kind[row]]
         shares[f"{device[part]} of {texts[owned[row]]}" if works[row] else part] = of
-    return pd.Series(shares, dtype="float64").sort_index().sort_values(ascending=False, kind="stable").head(_MOST_PARTS)
+    return pd.Series(shares, dtype="float64").sort_index().sort_values(ascending=False, kind="stable").head(MOST_PARTS)
 
 
 def _owners(results: Results, capture_id: int) -> tuple[pd.Series, list[str]]:
@@ -65,7 +63,7 @@ def _owners(results: Results, capture_id: int) -> tuple[pd.Series, list[str]]:
     kinds = layers["layer_type"].astype(object)
     codes, distinct = pd.factorize(kinds.where(kinds.ne(""), layers["layer_path"].astype(object)))
     names = [str(name) for name in distinct]
-    if are_plain(names, _LONGEST_NAME):
+    if are_plain(names, LONGEST_NAME):
         return pd.Series(codes, index=layers["layer_index"].to_numpy()), names
-    number, texts = pd.factorize(np.array([shown(name, _LONGEST_NAME) for name in names], object))
+    number, texts = pd.factorize(np.array([shown(name, LONGEST_NAME) for name in names], object))
     return pd.Series(number[codes], index=layers["layer_index"].to_numpy()), texts.tolist()

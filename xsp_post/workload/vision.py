@@ -7,6 +7,8 @@ so that every kernel falls into a layer. Shapes: inputs ``(batch, 3, 224, 224)``
 import torch
 from torch import Tensor, nn
 
+CLASS_COUNT = 1000  # of ImageNet
+
 
 class Add(nn.Module):
     """The residual addition, a layer of its own as in XSP's layer tables."""
@@ -45,10 +47,10 @@ class Bottleneck(nn.Module):
         return self.relu3(self.add(y, shortcut))
 
 
-class ResNet50(nn.Module):
+class ResNet50(nn.Sequential):
     """ResNet-50 v1.5 (He et al. 2015 with the stride moved; the paper's example workload)."""
 
-    def __init__(self, class_count: int = 1000) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -63,19 +65,13 @@ class ResNet50(nn.Module):
             self.add_module(f"layer{stage}", nn.Sequential(*blocks))
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.flatten = nn.Flatten()
-        self.fc = nn.Linear(channels, class_count)
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in range(1, 5):
-            x = self.get_submodule(f"layer{stage}")(x)
-        return self.fc(self.flatten(self.avgpool(x)))
+        self.fc = nn.Linear(channels, CLASS_COUNT)
 
 
 class MobileNetV1(nn.Sequential):
     """MobileNet v1, width 1.0 (Howard et al. 2017): 13 depthwise-separable blocks."""
 
-    def __init__(self, class_count: int = 1000) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.add_module("stem", _convolution(3, 32, kernel=3, stride=2))
         plan = [(64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1)]
@@ -86,7 +82,7 @@ class MobileNetV1(nn.Sequential):
             channels = width
         self.add_module("avgpool", nn.AdaptiveAvgPool2d(1))
         self.add_module("flatten", nn.Flatten())
-        self.add_module("fc", nn.Linear(channels, class_count))
+        self.add_module("fc", nn.Linear(channels, CLASS_COUNT))
 
 
 def _convolution(channels: int, width: int, *, kernel: int, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -94,10 +90,10 @@ def _convolution(channels: int, width: int, *, kernel: int, stride: int = 1, gro
     return nn.Sequential(convolution, nn.BatchNorm2d(width), nn.ReLU6())
 
 
-class VGG16(nn.Module):
+class VGG16(nn.Sequential):
     """VGG-16, configuration D (Simonyan and Zisserman 2014): 13 convolutions, 3 matrix products."""
 
-    def __init__(self, class_count: int = 1000) -> None:
+    def __init__(self) -> None:
         super().__init__()
         layers: list[nn.Module] = []
         channels = 3
@@ -111,11 +107,8 @@ class VGG16(nn.Module):
         self.classifier = nn.Sequential(
             nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Dropout(),
             nn.Linear(4096, 4096), nn.ReLU(), nn.Dropout(),
-            nn.Linear(4096, class_count),
+            nn.Linear(4096, CLASS_COUNT),
         )  # fmt: skip
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.classifier(self.flatten(self.features(x)))
 
 
 def image_batch(batch_size: int, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

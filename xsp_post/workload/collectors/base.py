@@ -28,7 +28,6 @@ from xsp_post.model.capture import DONE, FAILED, OUT_OF_MEMORY, Capture, Capture
 from xsp_post.model.levels import RUN_MODEL
 
 STDOUT, STDERR, FACTS, FAILURE = "stdout.log", "stderr.log", "facts.json", "failure.json"
-EXIT_OUT_OF_MEMORY = 12  # of the child; see workload.__main__
 
 _GRACE_S = 5.0  # between asking a process group to end and making it end
 _INTERRUPTED_GRACE_S = 1.0  # the same where the user waits for it
