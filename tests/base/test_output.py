@@ -62,7 +62,7 @@ def test_a_failing_block_leaves_the_old_file_and_nothing_else(tmp_path, error):
 @pytest.mark.parametrize(("make", "call"), [(atomic_output, "open"), (atomic_folder, "mkdir")])
 def test_a_signal_right_after_the_output_was_created_leaves_nothing(tmp_path, monkeypatch, make, call):
     """The signal comes before the call that creates the file or folder has returned to the program."""
-    real = getattr(Path, call)
+    real, before = getattr(Path, call), set(stops.unfinished)  # of tests before, in this process
 
     def created(self, *arguments, **named):
         real(self, *arguments, **named)
@@ -73,7 +73,7 @@ def test_a_signal_right_after_the_output_was_created_leaves_nothing(tmp_path, mo
         patched.setattr(Path, call, created)
         with pytest.raises(KeyboardInterrupt), make(tmp_path / "a.sqlite"):
             pass
-    assert left_over(tmp_path) == [] and not stops.unfinished
+    assert left_over(tmp_path) == [] and stops.unfinished == before
 
 
 @pytest.mark.parametrize(
@@ -143,6 +143,21 @@ def test_folders(tmp_path):
     with pytest.raises(OutputError) as caught, atomic_folder(tmp_path / "file", force=True):
         pass
     assert caught.value.code == "output-folder"
+
+
+def test_an_output_that_another_command_takes_away_before_it_is_locked_is_made_again(tmp_path, monkeypatch):
+    opened, asked = output._opened, []
+
+    def taken_away(path):
+        asked.append(path)
+        if len(asked) == 1:
+            path.unlink()
+        return opened(path)
+
+    monkeypatch.setattr(output, "_opened", taken_away)
+    with atomic_output(tmp_path / "a") as path:
+        path.write_text("whole")
+    assert (tmp_path / "a").read_text() == "whole" and len(asked) == 2
 
 
 def test_rights_are_those_of_any_new_file(tmp_path):

@@ -310,10 +310,11 @@ def _made(make: Callable[[], object], path: Path) -> int:
     """The handle that keeps what ``make`` makes locked; made again where another command took it for left behind."""
     while True:
         make()
-        handle = _opened(path)
-        if _lock(handle) is not False and path.exists():
-            return handle
-        os.close(handle)
+        with suppress(FileNotFoundError):  # taken away before it was opened
+            handle = _opened(path)
+            if _lock(handle) is not False and path.exists():
+                return handle
+            os.close(handle)
 
 
 def _opened(path: Path) -> int:
