@@ -48,13 +48,9 @@ def sums_per_node(node: np.ndarray, values: np.ndarray, node_count: int) -> np.n
 
 
 def busy_and_extent(
-    node: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    parent: np.ndarray,
-    depth: np.ndarray,
+    node: np.ndarray, start: np.ndarray, end: np.ndarray, parent: np.ndarray, depth: np.ndarray,
     order: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """Union length, first start and last end of the device work at or below each node (−1 where none).
 
     ``order``: the activities by start; none where they are in that order. Shapes: activities in, (nodes,) out. Time is

@@ -218,17 +218,17 @@ def _explain(
         whole.cause[rows] = int(Cause.GRAPH_LAUNCH)
     return pd.DataFrame(
         {
-            "device": gaps.device[gap].astype(np.int16),
-            "gap": gap.astype(np.int32),
+            "device": gaps.device[gap].astype(np.int16, copy=False),
+            "gap": gap.astype(np.int32, copy=False),
             "start_ns": whole.start,
             "end_ns": whole.end,
             "cause": whole.cause,
-            "call_id": whole.call.astype(np.int32),
-            "node_id": whole.node.astype(np.int32),
-            "iteration_index": iteration[whole.row].astype(np.int32),
-            "next_activity": gaps.next[gap].astype(np.int32),
-            "previous_activity": gaps.previous[gap].astype(np.int32),
-            "detail_id": whole.detail.astype(np.int32),
+            "call_id": whole.call.astype(np.int32, copy=False),
+            "node_id": whole.node.astype(np.int32, copy=False),
+            "iteration_index": iteration[whole.row].astype(np.int32, copy=False),
+            "next_activity": gaps.next[gap].astype(np.int32, copy=False),
+            "previous_activity": gaps.previous[gap].astype(np.int32, copy=False),
+            "detail_id": whole.detail.astype(np.int32, copy=False),
         },
         copy=False,
     )
@@ -292,10 +292,7 @@ def _mark_device_waits(tree: Tree, waits: pd.DataFrame, pieces: pd.DataFrame) ->
     cause, detail = pieces["cause"].to_numpy().copy(), pieces["detail_id"].to_numpy().copy()
     for one, mine in waits.groupby("device"):
         at = np.searchsorted(mine["start_ns"].to_numpy(), end) - 1
-        reach, name = (
-            mine["reach_ns"].to_numpy()[np.maximum(at, 0)],
-            mine["short_name_id"].to_numpy()[np.maximum(at, 0)],
-        )
+        reach, name = (mine[column].to_numpy()[np.maximum(at, 0)] for column in ("reach_ns", "short_name_id"))
         hit = (device == one) & (at >= 0) & (reach - start > (end - start) / 2)
         cause[rows[hit]], detail[rows[hit]] = int(Cause.DEVICE_WAIT), name[hit]
     pieces["cause"], pieces["detail_id"] = cause, detail

@@ -72,11 +72,13 @@ def _states_between(columns: tuple[np.ndarray, ...], chunks: int, width: int) ->
     matrices = np.full((chunks, width, width), NEVER, np.int64)
     matrices[:, np.arange(width), np.arange(width)] = 0
     rows = matrices.reshape(chunks * width, width)
+    row = np.dtype((np.void, 8 * width))  # as one value: NumPy puts it in its place in a tenth of the time
     for target, first, first_ns, second, second_ns in zip(*columns):
         one, other = rows.take(first, axis=0), rows.take(second, axis=0)
         one += first_ns[:, None]
         other += second_ns[:, None]
-        rows[target] = np.maximum(one, other, out=one)  # a row has a real way: what is `NEVER` does not sum up
+        np.maximum(one, other, out=one)  # a row has a real way: what is `NEVER` does not sum up
+        np.put(rows.view(row), target, one.view(row))
     for matrix, state, following in zip(matrices, states, states[1:]):
         np.maximum.reduce(np.add(matrix, state, out=matrix), axis=1, out=following)
     return states.ravel()

@@ -12,10 +12,12 @@ import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.joins import lookup
-from xsp_post.arrays.rollup import holds
+from xsp_post.arrays.repeats import numbered
+from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
-from xsp_post.names.families import families
+from xsp_post.names.attention import unfused_attention
+from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.patterns import found_in, found_in_column
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.calls import LUMP_NS
@@ -30,6 +32,7 @@ from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 _FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
 MUCH_RATIO = 0.1  # of the time, of an execution: what somebody would look for
 _FEW_EXECUTIONS = 3
+LEAST_ATTENTIONS = 4  # as in a model of several layers
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, Any] = {}
 _MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
@@ -110,8 +113,9 @@ class Situation:
 
     def lost(self, rows: pd.DataFrame) -> int:
         """The idle time of these causes, of all devices as if each had as much as the one with most: others wait."""
-        most = rows.groupby(["capture_id", "device_id"])["idle_ns"].sum().max()
-        return int(np.nan_to_num(most)) * self.limit.device_count
+        device, first = numbered(rows, ["capture_id", "device_id"])
+        idle = sums_per_node(device, rows["idle_ns"].to_numpy(), len(first))
+        return int(idle.max(initial=0)) * self.limit.device_count
 
     @cached_property
     def _paths(self) -> tuple[np.ndarray, list[str], np.ndarray]:
@@ -202,14 +206,25 @@ class Situation:
         rows = self.results.frame("kernels", columns)
         rows = rows[self._in_scope(rows)].sort_values([*_STREAM, "start_ns"], kind="stable", ignore_index=True)
         codes, names = pd.factorize(rows["name"])
-        family = families(names.astype(str).tolist()) if len(names) else np.zeros(0, object)
+        family = pd.Categorical.from_codes(np.append(family_index(names.astype(str)), -1)[codes], pd.Index(FAMILIES))
         stream = rows.groupby(_STREAM, sort=False, dropna=False).ngroup()
         # nodes of a graph have a number, or one launch for several kernels
         launch = [rows[name] for name in ("capture_id", "process_id", "correlation_id")]
         several = rows.groupby(launch, sort=False)["start_ns"].transform("size").gt(1)
         is_node = rows["graph_node_id"].fillna(0).gt(0) | (several & rows["correlation_id"].notna())
         duration = rows["end_ns"] - rows["start_ns"]
-        return rows.assign(duration_ns=duration, family=family[codes], stream=stream, is_node=is_node)
+        return rows.assign(duration_ns=duration, family=family, stream=stream, is_node=is_node)
+
+    @cached_property
+    def in_attention(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """What runs between the two products of attention, that with the products (bool per kernel), and how often;
+        none where attention is one kernel somewhere, or comes too seldom to say."""
+        rows, count = self.kernels, 0
+        if len(rows) and not rows["family"].eq("attention").any():
+            between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
+        if count < LEAST_ATTENTIONS:
+            return np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0
+        return between, between | np.append(between[1:], False) | np.append(False, between[:-1]), count
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, list[str]]:

@@ -12,7 +12,6 @@ from xsp_post.arrays.intervals import covered_before, union_length
 from xsp_post.hardware.gpus import WARP, pinned_bytes_per_s
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
-from xsp_post.names.attention import unfused_attention
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
@@ -20,7 +19,6 @@ from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 
-LEAST_ATTENTIONS = 4  # as in a model of several layers
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
     family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
@@ -88,12 +86,12 @@ def _own_products(situation: Situation) -> list[Found]:
     of its own that takes half of the time."""
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
-    _, beside, _ = _in_attention(situation)  # one kernel for attention makes those, at any length
+    _, beside, _ = situation.in_attention  # one kernel for attention makes those, at any length
     # where no tensor core is used, each element is read alone, of any size
     odd = products & situation.is_called(_ODD) & ~beside & ~situation.by_name(without_tensor_cores, False)
     own = ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY) & ~rows["family"].isin(_NO_WORK)
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
-    each, found = rows["duration_ns"].groupby(rows["name"].astype(str)).transform("sum").to_numpy(), []
+    each, found = rows["duration_ns"].groupby(rows["name"], observed=True).transform("sum").to_numpy(), []
     heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
     heavy &= "kernels" in situation.limit.limits
     for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
@@ -166,20 +164,9 @@ def _goes(
     return situation.found(code, float(each.sum()), facts, seen, more=more, factors=_by_start(rows, stays), words=words)
 
 
-def _in_attention(situation: Situation) -> tuple[np.ndarray, np.ndarray, int]:
-    """What runs between the two products of attention, that with the products (bool per kernel), and how often; none
-    where attention is one kernel somewhere, or comes too seldom to say."""
-    rows, count = situation.kernels, 0
-    if len(rows) and not rows["family"].eq("attention").any():
-        between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
-    if count < LEAST_ATTENTIONS:
-        return np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0
-    return between, between | np.append(between[1:], False) | np.append(False, between[:-1]), count
-
-
 def _attention(situation: Situation) -> list[Found]:
     """One kernel for attention that runs as two products with a softmax between them."""
-    between, beside, count = _in_attention(situation)
+    between, beside, count = situation.in_attention
     if not count:
         return []
     facts = {"attention_count": count, "time_ns": situation.kernels["duration_ns"].to_numpy()[between].sum()}
@@ -196,18 +183,23 @@ def _elementwise(situation: Situation) -> list[Found]:
     can = computes | situation.is_called(_MOVES)  # at the ends of a chain they go with it
     time = rows["duration_ns"].to_numpy()
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1])
-    chain = np.cumsum(np.append(True, ~joined))
-    in_chain = pd.Series(can).groupby(chain).transform("sum").gt(1)
-    long = (in_chain & pd.Series(computes).groupby(chain).transform("any")).to_numpy() & ~_in_attention(situation)[0]
+    begins, chain = np.flatnonzero(np.append(True, ~joined)), np.cumsum(np.append(False, ~joined))
+
+    def of_chain(put: np.ufunc, values: np.ndarray) -> np.ndarray:
+        return put.reduceat(values, begins)[chain]
+
+    long = (np.diff(np.append(begins, len(rows))) > 1)[chain] & of_chain(np.logical_or, computes)
+    long &= ~situation.in_attention[0]
     # a fused chain reads its inputs and writes its output once: its shortest kernel stays
     likely = np.where(long, 0.0, 1.0)
-    likely[pd.Series(time).groupby(chain).idxmin().to_numpy()] = 1.0
+    shortest = np.flatnonzero(time == of_chain(np.minimum, time))
+    likely[shortest[np.diff(chain[shortest], prepend=-1) > 0]] = 1.0
     # a chain behind a product may become a part of that
     behind = np.append(False, rows["family"].isin(PRODUCTS).to_numpy()[:-1] & (stream[1:] == stream[:-1]))
-    stays = np.where(long & pd.Series(behind).groupby(chain).transform("first").to_numpy(), 0.0, likely)
+    stays = np.where(long & behind[begins][chain], 0.0, likely)
     updates, found = situation.is_called(_UPDATES), []
     is_update = situation.is_torch and updates.sum() >= LEAST_OPERATIONS * situation.execution_count
-    updates = pd.Series(updates).groupby(chain).transform("any").to_numpy() & is_update
+    updates = of_chain(np.logical_or, updates) & is_update
     for code, mine in (("fuse-elementwise", long & ~updates), ("fused-optimiser", long & updates)):
         facts = {"kernel_count": mine.sum(), "chain_count": len(np.unique(chain[mine])), "time_ns": time[mine].sum()}
         goes = _goes(situation, code, np.where(mine, stays, 1.0), facts)

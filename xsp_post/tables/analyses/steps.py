@@ -97,7 +97,7 @@ class Kind:
         batch, else NaN. Shape (steps,)."""
         if self.has_sizes:
             return self.model.predicted(self.sizes)
-        if (self.rows[["phase", "batch_size"]].astype(str).nunique() > 1).any():
+        if len(self.rows[["phase", "batch_size"]].drop_duplicates()) > 1:
             return np.full(len(self.rows), np.nan)
         median_ns = float(np.median(self.step_ns))  # 0 where the device recorded nothing: nothing can be said
         return np.full(len(self.rows), median_ns if median_ns > 0 else np.nan)

@@ -130,16 +130,8 @@ class _Blocks:
 
 
 _KEYS = ("device", "scope", "cause", "call_id", "detail_id", "path_id", "layer_index")
-
-
-_SUMS = {
-    "idle_ns": np.add,
-    "piece_count": np.add,
-    "longest_ns": np.maximum,
-    "start_ns": np.minimum,
-    "end_ns": np.maximum,
-}
 _AMOUNTS = ("idle_ns", "piece_count", "longest_ns")
+_SUMS = dict(zip((*_AMOUNTS, "start_ns", "end_ns"), (np.add, np.add, np.maximum, np.minimum, np.maximum)))
 
 
 def _combined(rows: _Columns, keys: tuple[str, ...]) -> _Columns:

@@ -9,6 +9,7 @@ import re
 from dataclasses import dataclass
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.names.families import BACKWARD_PATTERN, FAMILIES, families, matches
@@ -54,7 +55,7 @@ class Traits:
     @classmethod
     def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
         """names: the texts; name_id int64 (n,) indexes it. Each name is looked at once."""
-        used, code = np.unique(name_id, return_inverse=True)
+        code, used = pd.factorize(name_id, sort=True)
         texts = [str(names[identity]) if identity >= 0 else "" for identity in used.tolist()]
         family = np.array([_CODE[f] for f in families(texts, broad=True)], dtype=np.int8)
         narrow = families(texts)
