@@ -14,6 +14,7 @@ from xsp_post.replay.changes import apply_change, parse_change
 from xsp_post.replay.edges import DEVICE_WAIT, STREAM_WAIT, WAITS
 from xsp_post.replay.executions import find_executions
 from xsp_post.replay.graph import make_graph
+from xsp_post.replay.resources import Altered
 
 DEVICE, STREAM = WAITS.index(DEVICE_WAIT), WAITS.index(STREAM_WAIT)
 SET = int(ActivityKind.MEMSET)
@@ -62,10 +63,10 @@ def changed(text, calls, operations, learnt=None, tables=None, **options):
     """(amounts, effect) of one change."""
     recording = recording_of(calls, operations, **options)
     graph = make_graph(recording, learnt_of(recording, **(learnt or {})))
-    amounts = graph.amounts.copy()
+    altered = Altered(graph, find_executions(graph))
     results = Analysis({"layers": LAYERS, "nodes": NODES, **(tables or {})}, [])
-    effect = apply_change(parse_change(text), graph, amounts, find_executions(graph), results, 0)
-    return amounts, effect
+    effect = apply_change(parse_change(text), altered, results, 0)
+    return altered.amounts, effect
 
 
 CALLS = [call(0, 10), call(100, 120), call(200, 230), call(300, 340, wait=STREAM, stream_id=7), call(400, 410)]
@@ -237,8 +238,9 @@ def test_host_code_before_the_first_call_and_after_the_last_one():
         ("host:load=0.5x", (15, 42, 40)),
         ("host:step=2x", (60, 160, 150)),
     ):
-        executions = find_executions(graph).copy()
-        apply_change(parse_change(text), graph, graph.amounts.copy(), executions, Analysis({"nodes": NODES}, []), 0)
+        altered = Altered(graph, find_executions(graph))
+        apply_change(parse_change(text), altered, Analysis({"nodes": NODES}, []), 0)
+        executions = altered.executions
         assert (executions.lead_ns[1], executions.since_ns[1], executions.tail_ns[0]) == edges
     assert find_executions(graph).tail_ns[0] == 75
 
@@ -267,7 +269,6 @@ def test_memory_is_taken_by_the_host():
     recording = recording_of(CALLS, WORK)
     recording.calls.allocates[2] = True
     graph = make_graph(recording, learnt_of(recording, **WAITED, own_ns=[10, 20, 30, 40, 10]))
-    amounts = graph.amounts.copy()
-    results = Analysis({"layers": LAYERS, "nodes": NODES}, [])
-    apply_change(parse_change("host=0.5x"), graph, amounts, find_executions(graph), results, 0)
-    assert amounts.own_ns.tolist() == [10, 20, 15, 40, 10]
+    altered = Altered(graph, find_executions(graph))
+    apply_change(parse_change("host=0.5x"), altered, Analysis({"layers": LAYERS, "nodes": NODES}, []), 0)
+    assert altered.amounts.own_ns.tolist() == [10, 20, 15, 40, 10]

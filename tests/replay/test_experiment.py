@@ -14,21 +14,10 @@ from programs import Op, run_steps, scaled
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
-from xsp_post.replay.experiment import (
-    COMMUNICATION,
-    COPIES,
-    HOST,
-    KERNELS,
-    LATENCY,
-    LAUNCHES,
-    RANKS,
-    SYNCHRONISATION,
-    TOGETHER,
-    _Trial,
-    run_experiment,
-)
 from xsp_post.replay.experiment import DEVICE as DEVICE_TIME
+from xsp_post.replay.experiment import LATENCY, TOGETHER, _Trial, run_experiment
 from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.resources import COMMUNICATION, COPIES, HOST, KERNELS, LAUNCHES, RANKS, SYNCHRONISATION
 from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.limits import find_limit

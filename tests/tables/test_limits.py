@@ -8,7 +8,8 @@ import pandas as pd
 import pytest
 
 from xsp_post.model.results import Analysis
-from xsp_post.replay.experiment import HOST, KERNELS, LAUNCHES, SYNCHRONISATION, Gain, limits_of
+from xsp_post.replay.experiment import Gain, limits_of
+from xsp_post.replay.resources import HOST, KERNELS, LAUNCHES, SYNCHRONISATION
 from xsp_post.tables.analyses.limits import (
     FIRST_LAUNCH,
     LEAST_ROOF_RATIO,

@@ -22,6 +22,7 @@ from xsp_post.replay.critical_path import (
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.graph import Amounts, Graph, Replayed, Steps, recorded_starts, replay
+from xsp_post.replay.resources import Altered
 
 LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
 # What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
@@ -155,13 +156,10 @@ def _changed(
     if identity.refusal:
         name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
         raise ContradictionError(f"{name}: nothing is predicted: {identity.refusal}", code="replay-refused")
-    amounts = identity.graph.amounts.copy()
-    if release_ns is not None:
-        amounts.release_ns = release_ns
-    executions = identity.executions.copy()
-    effects = [apply_change(change, identity.graph, amounts, executions, results, capture_id) for change in changes]
-    replayed = replay(identity.graph, amounts)
-    return _Changed(effects, amounts, replayed, executions, measure(executions, simulated_clock(replayed)))
+    altered = Altered(identity.graph, identity.executions, release_ns)
+    effects = [apply_change(change, altered, results, capture_id) for change in changes]
+    replayed, executions = replay(identity.graph, altered.amounts), altered.executions
+    return _Changed(effects, altered.amounts, replayed, executions, measure(executions, simulated_clock(replayed)))
 
 
 def _device_span(identity: Identity, changed: _Changed) -> Amount | None:

@@ -20,8 +20,9 @@ from xsp_post.model.schemas.units import (
     format_ratio_percent,
 )
 from xsp_post.names.families import is_of_family
-from xsp_post.replay.experiment import KERNELS, LATENCY, TOGETHER
+from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.replay.recording import shared_captures
+from xsp_post.replay.resources import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.text import called, short_kernel, shorten
 from xsp_post.reports.where import places, where_text

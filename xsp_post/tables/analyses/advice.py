@@ -14,8 +14,9 @@ import pandas as pd
 
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
-from xsp_post.replay.experiment import IDEALS, MAKERS, QUICK_HOST, SHORTER, ideal_gain
+from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity
+from xsp_post.replay.resources import IDEALS, MAKERS, QUICK_HOST, SHORTER
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (

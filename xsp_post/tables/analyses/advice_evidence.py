@@ -21,10 +21,10 @@ from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.patterns import found_in, found_in_column
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.calls import LUMP_NS
-from xsp_post.replay.changes import blocking_launches
 from xsp_post.replay.edges import WAITS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
+from xsp_post.replay.resources import Altered
 from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 
@@ -286,7 +286,7 @@ class Situation:
     def blocking_count(self) -> int:
         """Launches that return when their kernel has ended."""
         identity = replayable(self.results, self.limit)
-        return 0 if identity is None else int(blocking_launches(identity.graph, identity.graph.amounts).sum())
+        return 0 if identity is None else int(Altered(identity.graph, identity.executions).blocking_launches().sum())
 
     @cached_property
     def device(self) -> dict[str, object]:
