@@ -130,7 +130,7 @@ def _operations(change: Change, altered: Altered, results: Results, capture_id: 
         effect.assumption = "one kernel does what two products and the kernels between them do, in the products' time"
     elif change.subject == "batch":
         effect.assumption = "the time of each kernel grows with the batch, host and copies do not"
-    altered.scale(chosen, factor)
+    altered.scale(chosen, np.nan_to_num(factor, nan=1.0))
     amounts.duration_ns[chosen] = np.maximum(amounts.duration_ns[chosen] + (change.added_ns or 0), 0)
     if change.subject == "layer" and change.factor is not None:
         # a layer of a CPU run is also the time between its operators
