@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.replay.changes import Change, Effect, apply_change, parse_change
+from xsp_post.replay.changes import Effect, apply_change, parse_change
 from xsp_post.replay.critical_path import (
     COMMUNICATION,
     HOST,
@@ -20,8 +20,8 @@ from xsp_post.replay.critical_path import (
     critical_path,
 )
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
-from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.graph import Amounts, Graph, Replayed, Steps, recorded_starts, replay
+from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
 from xsp_post.replay.resources import Altered
 
 LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
@@ -90,17 +90,6 @@ class Prediction:
         )  # fmt: skip
 
 
-@dataclass
-class _Changed:
-    """A recording replayed with changes."""
-
-    effects: list[Effect]
-    amounts: Amounts
-    replayed: Replayed
-    executions: Executions  # what lies before their first call and after the last one may change
-    after: pd.DataFrame  # `executions.measure` of it
-
-
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Prediction:
     """Predict one capture (default: the one with most kernels) under all changes together.
 
@@ -114,32 +103,33 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     if capture_id is None:
         capture_id = int(captures.sort_values("kernel_count", kind="stable")["capture_id"].iloc[-1])
     identity = identity_of(results, capture_id)
-    changed = _changed(results, parsed, capture_id, identity)
+    names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
+    source_name = next(iter(names), "")
+    if identity.refusal:
+        raise ContradictionError(f"{source_name}: nothing is predicted: {identity.refusal}", code="replay-refused")
     graph, executions = identity.graph, identity.executions
-    clock, after = simulated_clock(changed.replayed), changed.after
-    new_graph = replace(graph, amounts=changed.amounts)
-    path = _path(results, new_graph, executions, clock, after, changed.replayed.steps)
-    before = _path(results, graph, executions, recorded_clock(graph), identity.recorded, identity.replayed.steps)
+    recorded, simulated = (
+        _measured(graph, executions, clock) for clock in (recorded_clock(graph), simulated_clock(identity.replayed))
+    )
     # half the width, relative, that predictions of these kinds of change need at least
     least = max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in parsed)
-    made, spread = _amounts(identity.recorded, identity.simulated, after, identity.error_ratio, least)
-    span = _device_span(identity, changed) or made["latency_ns"]
-    if (starts := recorded_starts(graph)) is not None:
-        kept = _changed(results, parsed, capture_id, identity, starts)
-        stays, _ = _amounts(identity.recorded, identity.simulated, kept.after, identity.error_ratio, least)
-        made = {name: _either(one, stays[name]) for name, one in made.items()}
-        span = _either(span, _device_span(identity, kept) or stays["latency_ns"])
+    starts, made = recorded_starts(graph), dict[str, Amount]()
+    for at in (None,) if starts is None else (starts, None):
+        altered = Altered(graph, executions, at)
+        effects = [apply_change(change, altered, results, capture_id) for change in parsed]
+        replayed = replay(graph, altered.amounts)
+        clock = simulated_clock(replayed)
+        after = _measured(graph, altered.executions, clock)
+        follows = _amounts(recorded, simulated, after, identity.error_ratio, least)
+        made = {name: _either(one, made.get(name, one)) for name, one in follows.items()}
+    path = _path(results, replace(graph, amounts=altered.amounts), executions, clock, after, replayed.steps)
+    before = _path(results, graph, executions, recorded_clock(graph), recorded, identity.replayed.steps)
     limit, ratio = limit_of(path)
     return Prediction(
-        capture_id, _source_name(captures, capture_id), executions.label, len(executions.index), changed.effects,
-        made["latency_ns"], span, made.get("period_ns"),
-        identity.error_ratio, spread, path, limit, ratio, limit_of(before)[0],
+        capture_id, source_name, executions.label, len(executions.index), effects,
+        made["latency_ns"], made.get("device_ns", made["latency_ns"]), made.get("period_ns"), identity.error_ratio,
+        max(_spread(recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip
-
-
-def _source_name(captures: pd.DataFrame, capture_id: int) -> str:
-    names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
-    return str(names.iloc[0]) if len(names) else ""
 
 
 def _either(follows: Amount, stays: Amount) -> Amount:
@@ -148,52 +138,28 @@ def _either(follows: Amount, stays: Amount) -> Amount:
     return Amount(follows.measured_ns, (follows.predicted_ns + stays.predicted_ns) / 2, low, high)
 
 
-def _changed(
-    results: Results, changes: Sequence[Change], capture_id: int, identity: Identity,
-    release_ns: np.ndarray | None = None,
-) -> _Changed:  # fmt: skip
-    """The recording with all changes together, replayed. ``release_ns``: as in `Amounts`."""
-    if identity.refusal:
-        name = _source_name(results.frame("captures", ["capture_id", "source_name"]), capture_id)
-        raise ContradictionError(f"{name}: nothing is predicted: {identity.refusal}", code="replay-refused")
-    altered = Altered(identity.graph, identity.executions, release_ns)
-    effects = [apply_change(change, altered, results, capture_id) for change in changes]
-    replayed, executions = replay(identity.graph, altered.amounts), altered.executions
-    return _Changed(effects, altered.amounts, replayed, executions, measure(executions, simulated_clock(replayed)))
-
-
-def _device_span(identity: Identity, changed: _Changed) -> Amount | None:
-    """The latency without what precedes the first device work and follows the last; None where none was measured."""
-    graph, same = identity.graph, identity.executions
-    clocks = (recorded_clock(graph), simulated_clock(identity.replayed), simulated_clock(changed.replayed))
-    measured = (identity.recorded, identity.simulated, changed.after)
-    each = zip((same, same, changed.executions), clocks, measured)
-    spans = [without_edges(executions, graph, clock, frame) for executions, clock, frame in each]
-    return _amounts(spans[0], spans[1], spans[2], identity.error_ratio)[0].get("latency_ns")
+def _measured(graph: Graph, executions: Executions, clock: Clock) -> pd.DataFrame:
+    """`executions.measure`, and ``device_ns``: the latency without what precedes the first device work and follows the
+    last."""
+    measured = measure(executions, clock)
+    return measured.assign(device_ns=without_edges(executions, graph, clock, measured)["latency_ns"])
 
 
 def _amounts(
-    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float,
-    least_ratio: float = LEAST_MARGIN_RATIO,
-) -> tuple[dict[str, Amount], float]:  # fmt: skip
-    """Latency and period: the measured median, times what the replay says of the change; and the measured spread."""
-    spread = 0.0
+    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float, least_ratio: float
+) -> dict[str, Amount]:
+    """Latency, period and time of the device: the measured median, times what the replay says of the change."""
     made: dict[str, Amount] = {}
-    for name in ("latency_ns", "period_ns"):
-        measured = recorded[name].to_numpy(float)
-        usable = np.isfinite(measured) & (measured > 0)
+    for name in ("latency_ns", "period_ns", "device_ns"):
+        usable = recorded[name].to_numpy(float) > 0
         if not usable.any():
             continue
-        middle = float(np.median(measured[usable]))
-        own = _spread(measured[usable])
-        spread = max(spread, own)
-        ratio = float(np.median(after[name].to_numpy(float)[usable]))
-        ratio /= max(float(np.median(simulated[name].to_numpy(float)[usable])), 1.0)
-        predicted = middle * ratio
-        unsure = own * max(1.0, math.sqrt(_FEW / usable.sum()))
+        middle, before, now = (float(one[name][usable].median()) for one in (recorded, simulated, after))
+        predicted = middle * now / max(before, 1.0)
+        unsure = _spread(recorded[name]) * max(1.0, math.sqrt(_FEW / usable.sum()))
         margin = max(margin_of(error_ratio + unsure, predicted - middle, predicted), least_ratio)
         made[name] = Amount(middle, predicted, predicted * max(1 - margin, 0.0), predicted * (1 + margin))
-    return made, spread
+    return made
 
 
 def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
@@ -203,8 +169,9 @@ def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
     return max(own_ratio, both, LEAST_MARGIN_RATIO)
 
 
-def _spread(values: np.ndarray) -> float:
+def _spread(measured: pd.Series) -> float:
     """Half the range of the middle two thirds over the median: how far executions lie apart."""
+    values = measured[measured > 0].to_numpy(float)
     if len(values) < 2:
         return 0.0
     low, high = np.quantile(values, [1 / 6, 5 / 6])
