@@ -205,6 +205,9 @@ def test_slowed_layer_is_named_first():
         assert (first["layer_path"], first["change"]) == ("layers.4:Linear", "slower")
         assert first["difference_ratio"] == pytest.approx(1.0, abs=0.15)
         assert first["ci_low_difference_ns"] < first["difference_ns"] < first["ci_high_difference_ns"]
+        for name in ("compare_layers", "compare_kernels", "compare_models"):  # one capture a side is no measure of runs
+            table = comparison.frame(name)
+            assert table["is_significant"].tolist() == ((table["adjusted_p_value"] < 0.05) & (repeats > 1)).tolist()
         changes = comparison.frame("compare_layers")["change"].value_counts()
         assert changes.get("slower") <= 2  # latency and, beside it, host time
         assert comparison.frame("compare_kernels").iloc[0]["name"] == "kernel_e"

@@ -16,10 +16,11 @@ from properties import examples
 from xsp_post.arrays.cutting import cut
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
-from xsp_post.pipeline import results_of
+from xsp_post.pipeline import analyze, results_of
 from xsp_post.replay import idle
 from xsp_post.replay.calls import CallClass, call_class
 from xsp_post.replay.idle import Cause
+from xsp_post.replay.recording import read_recording
 from xsp_post.tables.core.idle import idle_tables
 
 US = 1_000
@@ -205,6 +206,16 @@ def test_the_launch_of_a_graph_is_a_cause_of_its_own(tmp_path):
 def test_pages_of_unified_memory_migrate(tmp_path):
     pieces = explained(start().memcpy(4096, run=(150 * US, 160 * US), kind=11), tmp_path)
     assert rows(pieces, "cause", "start", "end") == [("page_migration", 100, 150)]
+
+
+def test_a_kernel_waits_for_the_pages_that_move_while_it_runs(tmp_path):
+    """From the first of them to the last where less than 50 µs lie between two; what moves beside no kernel counts for
+    none."""
+    builder = start().kernel("second", launch=(10 * US, 12 * US), run=(200 * US, 700 * US))
+    for begin, end in ((190, 210), (230, 240), (290, 330), (379, 380), (650, 720)):
+        builder.memcpy(4096, run=(begin * US, end * US), kind=11, stream=9)
+    results = analyze([builder.write(tmp_path / "report.sqlite")])
+    assert read_recording(results, 0).operations.migrated_ns.tolist() == [0, (40 + 90 + 50) * US]
 
 
 def test_operating_system_rows_are_not_asked_in_short_gaps(tmp_path):

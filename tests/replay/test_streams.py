@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 from builders import ExportBuilder
 
@@ -113,6 +115,41 @@ def test_recorded_events_order_streams_where_time_does_not_show_it(tmp_path):
     assert edges[["from_id", "to_id"]].to_numpy().tolist() == [[first, second]]
     slower = what_if(results, ["kernel:first=3x"])  # ends at 1,180 µs: the second waits for it now
     assert slower.latency.predicted_ns - slower.latency.measured_ns == pytest.approx(571_000 + 1_000, abs=9_000)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_waits_without_rows_of_events_are_for_work_that_had_ended(seed, tmp_path):
+    """Of the six latest records before a wait one of another stream whose work ended just before, else that had ended
+    by then; no order where there is none."""
+    rng, export = random.Random(seed), ExportBuilder()
+    launched, records, waits, ends = [], [], [], {}
+    for at in range(0, 3_000_000, 10_000):
+        process, thread, stream = rng.choice((100, 200)), rng.randrange(2), rng.choice((7, 13, 21))
+        export.process(process).thread(process + thread)
+        if (what := rng.randrange(4)) < 2:
+            [records, waits][what].append((process, thread, at))
+            export.api(("cudaEventRecord_v3020", "cudaStreamWaitEvent_v3020")[what], at, at + 1_000)
+            continue
+        near = rng.choice(list(ends.values()) or [0]) + rng.choice((-501, -500, 0, 5_999, 6_000))
+        begin = max(at + 4_000, ends.get((process, stream), 0), near if rng.random() < 0.8 else 0)
+        ends[process, stream] = end = begin + rng.choice((1_000, 20_000, 50_000))
+        export.kernel("work", launch=(at, at + 1_000), run=(begin, end), stream=stream)
+        launched.append((process, thread, at, stream, begin, end, export.last_correlation))
+    wanted = []
+    for process, thread, at in waits:
+        after = next((one for one in launched if one[:2] == (process, thread) and one[2] > at), None)
+        known = [next((one for one in reversed(launched) if one[:2] == (process, of) and one[2] < moment), None)
+                 for of_process, of, moment in reversed(records) if of_process == process and moment < at]  # fmt: skip
+        latest = [one for one in known if one][:6] if after else []
+        fits = [one for one in latest if one[3] != after[3] and after[4] - one[5] >= -500]
+        if fits:
+            cause = next((one for one in fits if after[4] - one[5] < 6_000), fits[0])
+            wanted.append((process, at, cause[-1], after[-1]))
+    edges = analyze([export.write(tmp_path / "one.sqlite")]).frame("dependencies")
+    edges = edges[edges["kind"] == EVENT_ORDER]
+    assert len(wanted) < len(waits) and edges["stream_id"].notna().all()
+    found = edges[["process_id", "start_ns", "from_id", "to_id"]].to_numpy().tolist()
+    assert sorted(map(tuple, found)) == sorted(wanted)
 
 
 def test_a_kernel_that_waits_for_a_copy_ends_with_it(tmp_path):

@@ -31,7 +31,7 @@ def align(known: np.ndarray, other: np.ndarray, seed_length: int = SEED_LENGTH) 
             result[at : at + length] = start + np.arange(length)
             at, go_on, missed = at + length, start + length, 0
         else:
-            after = at + 1 if missed < seed.length and go_on + 1 < len(known) else int(seed.next[at])
+            after = at + 1 if missed < seed.length else int(seed.next[at])
             go_on, missed, at = go_on + after - at, missed + after - at, after
     return result
 

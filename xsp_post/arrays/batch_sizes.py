@@ -19,8 +19,7 @@ def gain_per_doubling(batch_size: IntArray, throughput: FloatArray) -> FloatArra
     """
     gain = np.full(len(batch_size), np.nan)
     doublings = np.log2(batch_size[1:] / batch_size[:-1])
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain[:-1] = (throughput[1:] / throughput[:-1]) ** (1 / doublings) - 1
+    gain[:-1] = (throughput[1:] / throughput[:-1]) ** (1 / doublings) - 1
     return gain
 
 

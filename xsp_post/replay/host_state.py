@@ -451,7 +451,7 @@ class HostState:
         nesting = near.nesting
         middle = (at.start + at.end) // 2  # what fills half of a piece holds its middle
         found = nesting.innermost(at.thread, middle, middle)
-        for _ in range(int(nesting.depth.max(initial=-1)) + 1):
+        while True:
             rows = np.maximum(found, 0)
             share = np.minimum(near.end[rows], at.end) - np.maximum(near.start[rows], at.start)
             short = (found >= 0) & (2 * share < at.end - at.start)

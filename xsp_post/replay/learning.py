@@ -121,7 +121,7 @@ def ended_before(recording: Recording) -> np.ndarray:
     operations = recording.operations
     order = np.argsort(operations.stream, kind="stable")
     ends = pd.Series(operations.end_ns[order]).groupby(operations.stream[order])
-    before = np.full(len(operations), -1, np.int64)
+    before = np.empty(len(operations), np.int64)
     before[order] = ends.cummax().groupby(operations.stream[order]).shift(fill_value=-1).to_numpy(np.int64)
     return before
 
