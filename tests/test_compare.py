@@ -344,6 +344,22 @@ def test_order_and_set_of_kernels_are_told_apart(tmp_path):
     assert says(fewer) == "3 kernels of 2 names in the base, 2 of 2 in the other; 2 names in both."
 
 
+def test_copies_of_each_side_are_counted(tmp_path):
+    def copied(name, *sizes):
+        builder = ExportBuilder().kernel("x", launch=(0, 5), run=(10, 20))
+        for k, size in enumerate(sizes, 1):
+            builder.memcpy(size, launch=(100 * k, 100 * k + 5), run=(100 * k + 10, 100 * k + 20))
+        return analyze([builder.write(tmp_path / name)])
+
+    def says(base, other):
+        return compare(base, other).frame("compare_summary").set_index("subject").loc["copies", "statement"]
+
+    few, many = copied("a.sqlite", 1_000), copied("b.sqlite", 1_000, 500)
+    assert says(few, few) == "The same 1 copies and sets, of the same bytes."
+    assert says(few, many) == "Copies and sets: 1 (1,000 bytes) in the base, 2 (1,500 bytes) in the other."
+    assert says(copied("c.sqlite"), copied("d.sqlite")) == "Neither capture has copies or sets of memory."
+
+
 def test_captures_without_kernels_or_ranges(tmp_path):
     base = write_export(tmp_path / "a.sqlite", [], ranges=0)
     comparison = compare(base, base)
@@ -606,11 +622,13 @@ def test_the_power_is_as_printed():
     assert 0.75 < (found["p_value"] < 0.05).mean() < 0.85
 
 
-def executions(path, gemm, pause, extra=""):
-    """Six model executions: a matrix product, a pause of the host, a copy kernel, and perhaps one kernel more."""
+def executions(path, gemm, pause, extra="", last=0):
+    """Six model executions: a matrix product, longer in the last one, a pause of the host, a copy kernel, and perhaps
+    one kernel more."""
     builder = ExportBuilder().gpu()
     for k in range(6):
         at = (gemm + pause + 70_000) * k + 3_000 * (k % 2)
+        gemm += last * (k == 5)
         builder.range(f"model#{k}:forward", at, at + gemm + pause + 20_000, domain="xsp")
         builder.range("fc#1:Linear", at + 1_000, at + gemm + pause + 10_000, domain="xsp")
         builder.kernel("gemm", launch=(at + 2_000, at + 3_000), run=(at + 4_000, at + 4_000 + gemm))
@@ -633,6 +651,11 @@ def test_causes_of_executions_name_kernels_and_waiting(tmp_path):
     assert causes["kernels that only one side has"] == pytest.approx(10_000)
     window = comparison.frame("compare_totals").set_index("quantity").loc["window", "difference_value"]
     assert causes.sum() == pytest.approx(window, abs=10) and window >= 250_000
+    # what they sum to is what the first sentence says, which one long execution does not move
+    other = executions(tmp_path / "c.sqlite", 400_000, 60_000, last=900_000)
+    said = compare(base, other).frame("compare_summary").set_index("subject")["statement"]
+    assert said["verdict"].startswith("Slower: 274 µs → 514 µs an execution")
+    assert said["causes"].startswith("Per execution, +240 µs: ") and "−150 µs the rest" in said["causes"]
 
 
 def with_memory(path, peak, reserved=-1, recorded_by="framework"):

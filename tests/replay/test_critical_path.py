@@ -69,16 +69,23 @@ def test_real_captures_have_a_path_as_long_as_the_execution(name, captures):
     path_of(analyzed(captures / name))
 
 
-def test_a_wait_for_another_stream_is_over_before_a_late_launch(tmp_path):
+@pytest.mark.parametrize("streams", [(7,), (7, 8), (7, 8, 9)])
+def test_a_wait_for_other_streams_is_over_before_a_late_launch(streams, tmp_path):
     """The event happened long before the operation behind the wait was launched: its launch is what it waited for."""
     capture = ExportBuilder().process(100).thread(100)
-    capture.kernel("first", launch=(1_000, 5_000), run=(10_000, 40_000), stream=7)
-    capture.api("cudaEventRecord_v3020", 6_000, 7_000)
-    capture.api("cudaStreamWaitEvent_v3020", 8_000, 9_000)
+    for at, stream in enumerate(streams):
+        at *= 10_000
+        capture.kernel("first", launch=(at + 1_000, at + 5_000), run=(at + 10_000, at + 40_000), stream=stream)
+        capture.api("cudaEventRecord_v3020", at + 6_000, at + 7_000)
+        capture._put("CUPTI_ACTIVITY_KIND_CUDA_EVENT", correlationId=capture.last_correlation, globalPid=capture._pid,
+                     streamId=stream, eventId=stream, timestamp=at + 40_000)  # fmt: skip
+    for at, stream in enumerate(streams, 8):
+        capture.sync("cudaStreamWaitEvent_v3020", at * 10_000, at * 10_000 + 1_000)
+        capture.rows["CUPTI_ACTIVITY_KIND_SYNCHRONIZATION"][-1].update(streamId=13, eventId=stream, syncType=2)
     capture.kernel("second", launch=(600_000, 604_000), run=(607_000, 700_000), stream=13)
     capture.sync("cudaDeviceSynchronize_v3020", 605_000, 705_000)
     identity = identity_of(analyze([capture.write(tmp_path / "one.sqlite")]), 0)
-    assert len(identity.graph.learnt.orders) == 1
+    assert len(identity.graph.learnt.orders) == len(streams)
     clock = recorded_clock(identity.graph)
     path = critical_path(identity.graph, clock, 0, int(clock.end_ns.max()), int(clock.end_ns.argmax()))
     kinds = path["kind"].astype(str)

@@ -10,7 +10,7 @@ from traces import trace_of_rows
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.model.options import Options
-from xsp_post.replay.host_state import Cause, HostState
+from xsp_post.replay.host_state import LONG_NS, Cause, HostState
 
 CALLS = {"cudaGetDevice": Cause.HOST_CODE, "cudaLaunchKernel": Cause.LAUNCH_CALL, "cudaMalloc": Cause.ALLOCATION,
          "cudaStreamSynchronize": Cause.SYNCHRONIZATION}  # fmt: skip
@@ -69,3 +69,29 @@ def test_each_moment_has_the_call_and_the_range_around_it(calls, ranges):
                 node = int(found.node[k])
                 assert (node >= 0) == bool(of) and found.is_bare[k] == (not of and said is None)
                 assert not of or (int(starts[node]), int(ends[node])) == of[0][1:3]
+
+
+PYTHON = ("model.py(3): forward", "/usr/lib/python3/torch/nn.py(5): call", "<built-in method add>")
+
+
+@examples(40)
+@given(st.lists(st.tuples(TIMES, st.integers(0, 2)), max_size=12), st.lists(TIMES, min_size=1, max_size=4))
+@example([((0, 0, 12), 0), ((0, 1, 8), 1), ((0, 2, 4), 2), ((0, 3, 1), 0)], [(0, 1, 9), (0, 2, 3)])
+def test_long_host_code_is_of_the_programs_frame_that_fills_half_of_it(frames, asked):
+    """Of the frames around its middle the innermost that does, or the first around that one which is no library's."""
+    frames = [(t, s * LONG_NS, e * LONG_NS, name) for t, s, e, name in nested([(*one, name) for one, name in frames])]
+    trace = trace_of_rows(
+        process_of_thread=(0, 0), strings=PYTHON,
+        python_frames=[{"thread_index": t, "start_ns": s, "end_ns": e, "name_id": n} for t, s, e, n in frames],
+    )  # fmt: skip
+    state = HostState(build_tree(trace, Options(infer=False)))
+    rows = [(t, (8 * s + 1) * LONG_NS // 2, (8 * (s + length) + 3) * LONG_NS // 2) for t, s, length in asked]
+    thread, start, end = map(np.array, zip(*rows))
+    state.watch(thread, start, end)
+    found = state.pieces(thread, start, end)
+    assert found.row.tolist() == list(range(len(rows)))
+    for (of, low, high), call in zip(rows, found.call.tolist()):
+        inside = around(frames, of, (low + high) // 2)
+        filling = [k for k, (_, s, e, _) in enumerate(inside) if 2 * (min(e, high) - max(s, low)) >= high - low]
+        said = [name for *_, name in inside[filling[0] :]] if filling else []
+        assert call == next((name for name in said if not name), said[0] if said else -1)

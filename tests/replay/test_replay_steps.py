@@ -180,6 +180,16 @@ def test_calls_follow_the_one_before_on_their_thread_or_take_turns():
     assert graph.source_call.tolist() == [-1, -1, *range(38)]
 
 
+def test_a_call_goes_on_where_another_thread_was_one_call_before():
+    """Forward has begun its next call when backward begins: backward follows the call that had ended by then."""
+    calls = [call(0, 10), call(12, 40), call(15, 20, thread=1), call(50, 60), call(61, 65, thread=1)]
+    recording = recording_of(calls, [])
+    graph = make_graph(recording, learnt_of(recording))
+    assert graph.source_call.tolist() == [-1, 0, 0, 1, 3]
+    assert replay(graph).call_start_ns.tolist() == [one["start_ns"] for one in calls]
+    agree(graph)
+
+
 @pytest.mark.parametrize(("inside", "takes_turns"), [(5, True), (6, False)])
 def test_a_tenth_of_the_turns_and_two_may_begin_inside_a_call(inside, takes_turns):
     """The bar is 0.1 × 39 + 2 = 5 switches."""
