@@ -196,13 +196,15 @@ class Situation:
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
-        """The kernels of the scope by stream and start, their families, and which are nodes of graphs; none of a large
-        recording."""
+        """The kernels of the scope by stream and start, their families, which are nodes of graphs, and how many have
+        their launch; none of a large recording."""
         columns = [*_STREAM, "iteration_index", "name", "start_ns", "end_ns", "graph_node_id", "correlation_id",
                    "source_line"]  # fmt: skip
         columns += ["launch_start_ns", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")]
         if self.window("kernel_count") > MOST_OPERATIONS or "kernels" not in self.results.tables():
-            return pd.DataFrame({name: [] for name in (*columns, "duration_ns", "family", "stream", "is_node")})
+            return pd.DataFrame(
+                columns=[*columns, "duration_ns", "family", "stream", "is_node", "node_count"], dtype=float
+            )
         rows = self.results.frame("kernels", columns)
         rows = rows[self._in_scope(rows)].sort_values([*_STREAM, "start_ns"], kind="stable", ignore_index=True)
         codes, names = pd.factorize(rows["name"])
@@ -210,10 +212,10 @@ class Situation:
         stream = rows.groupby(_STREAM, sort=False, dropna=False).ngroup()
         # nodes of a graph have a number, or one launch for several kernels
         launch = [rows[name] for name in ("capture_id", "process_id", "correlation_id")]
-        several = rows.groupby(launch, sort=False)["start_ns"].transform("size").gt(1)
-        is_node = rows["graph_node_id"].fillna(0).gt(0) | (several & rows["correlation_id"].notna())
+        count = rows.groupby(launch, sort=False)["start_ns"].transform("size").fillna(1)
+        is_node = rows["graph_node_id"].fillna(0).gt(0) | (count.gt(1) & rows["correlation_id"].notna())
         duration = rows["end_ns"] - rows["start_ns"]
-        return rows.assign(duration_ns=duration, family=family, stream=stream, is_node=is_node)
+        return rows.assign(duration_ns=duration, family=family, stream=stream, is_node=is_node, node_count=count)
 
     @cached_property
     def in_attention(self) -> tuple[np.ndarray, np.ndarray, int]:

@@ -72,8 +72,7 @@ def _launches(situation: Situation) -> list[Found]:
         return of_graphs
     mean = situation.window("kernel_ns") / count
     mine = situation.waited("launch_call", "launch_latency")
-    of_launch = rows.groupby(["capture_id", "process_id", "correlation_id"])["start_ns"]
-    nodes = of_launch.transform("size").fillna(1)
+    nodes = rows["node_count"]  # of its launch
     # a graph of fewer is a piece, a launch among others; what alone is said to be of a graph was not joined to it
     is_whole = rows["is_node"] & ~nodes.between(2, LEAST_OPERATIONS - 1)
     in_graphs = float(is_whole.mean()) if len(rows) else 0.0
