@@ -69,6 +69,35 @@ def test_layers_of_parts_of_a_batch_are_the_same_layers_again(tmp_path, parts):
     assert "×4, 100 % of device time" in grown(builder, tmp_path).layer_evidence
 
 
+@pytest.mark.parametrize("beside", [False, True])
+def test_operators_beside_the_modules_are_layers_too(beside, tmp_path):
+    builder = ExportBuilder()
+    for at in range(0, 60_000, 10_000):
+        builder.range(f"step {at // 10_000}", at, at + 9_000)
+        for k, name in enumerate(("layers.0", "layers.1", *["aten::mm"] * beside)):
+            begin = at + 2_000 * k
+            builder.range(name, begin + 100, begin + 1_900)
+            builder.range("aten::add", begin + 200, begin + 800) if k == 0 else None
+            builder.kernel("gemm", launch=(begin + 300, begin + 310), run=(begin + 400, begin + 1_600))
+    tree = grown(builder, tmp_path)
+    assert set(layer_names(tree)) == {"layers.0", "layers.1", *["aten::mm"] * beside}
+    assert (" and operators beside them" in tree.level_rule) == beside
+
+
+def test_ranges_that_hold_the_work_of_a_phase_are_layers_instead_of_it(tmp_path):
+    builder = ExportBuilder()
+    for at in range(0, 60_000, 10_000):
+        builder.range(f"step {at // 10_000}", at, at + 9_000)
+        for phase, begin, parts in (("forward", at + 100, (1_900, 1_900)), ("backward", at + 4_100, (200,))):
+            builder.range(phase, begin, begin + 3_900)
+            for k, length in enumerate(parts):
+                builder.range(f"{'first' if k else 'other'} of {phase}", begin + 1_950 * k, begin + 1_950 * k + length)
+            builder.kernel("gemm", launch=(begin + 300, begin + 310), run=(begin + 400, begin + 1_600))
+            builder.kernel("gemm", launch=(begin + 2_300, begin + 2_310), run=(begin + 2_400, begin + 3_600))
+    tree = grown(builder, tmp_path)
+    assert set(layer_names(tree)) == {"first of forward", "other of forward", "backward"}, tree.level_rule
+
+
 @pytest.mark.parametrize(("level", "layers"), [("", ["BertLayer"]), ("M/L/G", ["Linear", "Linear"])])
 def test_the_layers_of_a_program_are_its_blocks_and_of_a_run_those_of_its_plan(level, layers, tmp_path):
     """`xsp_post.ranges` on a transformer: attention without modules of its own is in no leaf."""

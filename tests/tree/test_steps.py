@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import groupby, pairwise
+from random import Random
+
+import numpy as np
+import pandas as pd
 import pytest
 from builders import ExportBuilder
+from hypothesis import example, given
+from hypothesis import strategies as st
+from properties import examples
 
 import xsp_post
 from xsp_post.names.step_texts import dialects, kind_of_word
+from xsp_post.tree.step_grids import by_order
 
 DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
 
@@ -144,3 +153,30 @@ def test_a_step_of_no_known_kind_is_refused():
     for arguments in (("sing", 1, [5]), ("decode", [1, 1], [5, 5, 5])):
         with pytest.raises(UsageError, match="no kind of step"), xsp_post.step(*arguments):
             pass
+
+
+RUNS = st.lists(st.tuples(st.integers(0, 1), st.sampled_from([-1, 1, 2, 8, 15, 16]), st.integers(1, 5),
+                          st.sampled_from([True, True, True, False])), max_size=9)  # fmt: skip
+
+
+@examples(100)
+@given(RUNS, st.randoms(use_true_random=False))
+@example([(0, 16, 1, True), (0, 2, 4, True), (0, 16, 2, True), (0, 1, 5, True)], Random(0))  # then two prompts
+@example([(0, 16, 1, True), (0, 2, 3, True), (0, 16, 1, True), (0, -1, 5, True)], Random(0))
+def test_a_prefill_is_the_one_long_step_before_four_short_ones(runs, random):
+    each = [(process, tokens, is_open) for process, tokens, length, is_open in runs for _ in range(length)]
+    steps = [(process, number, tokens, is_open) for number, (process, tokens, is_open) in enumerate(each)]
+    random.shuffle(steps)
+    wanted = {}
+    stretches = [list(some) for _, some in groupby(sorted(steps), key=lambda one: (one[0], *one[2:]))]
+    for before, after in pairwise(stretches):
+        (process, prompt, whole, is_open), (its_process, _, short, is_its) = before[0], after[0]
+        fits = process == its_process and is_open and is_its and short > 0 and whole >= 8 * short and not whole % short
+        if fits and len(before) == 1 and len(after) >= 4:
+            wanted[prompt] = ("prefill", short, whole)
+            wanted |= {one[1]: ("decode", short, whole + short * k) for k, one in enumerate(after, 1)}
+    columns = [np.array(one, np.int64) for one in zip(*steps)] or [np.zeros(0, np.int64)] * 4
+    frame = pd.DataFrame({"process_index": columns[0], "start_ns": columns[1]})
+    kind, sizes = by_order(frame, columns[2], columns[3].astype(bool))
+    found = zip(kind.tolist(), sizes["batch_size"].tolist(), sizes["key_count"].tolist())
+    assert list(found) == [wanted.get(number, ("", -1, -1)) for _, number, _, _ in steps]
