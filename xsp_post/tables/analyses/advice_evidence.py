@@ -154,7 +154,7 @@ class Situation:
         nobody recorded: there is no place whose code could move. Nor where a piece came once and is little: what such
         a range does it does each time, and a scheduler stops anything."""
         owned = self._owners[self._owners.any(axis=1)].index
-        is_short = np.where(rows["call_name"].ne(""), rows["longest_ns"] < LUMP_NS, ~self.is_lump(rows))
+        is_short = ~self.is_lump(rows)
         is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
         is_short |= is_once & (rows["idle_ns"] < MUCH_RATIO * self.limit.window_ns)
         return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
@@ -172,13 +172,8 @@ class Situation:
         return owner in self._owners.index and bool(self._owners["is_inferred"][owner])
 
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
-        """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
-        each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
-        times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
-        is_long = rows["longest_ns"] >= max(MUCH_RATIO * each, LUMP_NS)
-        is_one = is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
-        is_lump = is_one | (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
-        return rows["cause"].isin(["host_code", "sleep"]) & is_lump
+        """Which rows of `causes` are host code, or rest, in long pieces."""
+        return rows["cause"].isin(["host_code", "sleep"]) & (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
 
     @cached_property
     def execution_count(self) -> int:

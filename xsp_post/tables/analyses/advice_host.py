@@ -98,14 +98,13 @@ def _launches(situation: Situation) -> list[Found]:
         found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean})
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
-    decides = situation.window("copy_busy_ns") < situation.window("kernel_ns")  # else it fetches data
-    is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5 and decides
+    is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5
     # passes of a solver, which is none of PyTorch as a rule, go on from one another
-    if situation.is_torch and is_loop and known > MUCH_RATIO * limit.window_ns:
+    if situation.is_torch and is_loop:
         facts = {"kernel_count": count, "short_ratio": short, "most_ns": SHORT_KERNEL_NS, "waited_ns": known}
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
         found += situation.found("batch-host-loop", known + in_loop, facts, words={"count": format_count(round(reads))})
-    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS) and count >= LEAST_OPERATIONS
+    is_short = mean < (SHORT_KERNEL_NS if limit.is_gpu else LONG_HOST_NS)
     has_batch = bool(situation.platforms & _WITH_BATCH) or limit.scope != OUTSIDE
     if is_short and has_batch and limit.busy_ns < 0.5 * limit.window_ns:
         what, busy = "Kernels" if limit.is_gpu else "Operators", limit.busy_ns / limit.window_ns
@@ -159,7 +158,7 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     spent, owner = situation.lost(rows), str(owned.idxmax())
     calls = rows.groupby("call_name", sort=False)["idle_ns"].sum()
     named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
-    is_between = code == "host-code" and not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
+    is_between = not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
     place = f"in {named}" if named else "between executions" * is_between
     longest = int(rows["longest_ns"].max()) if place and situation.limit.device_count == 1 else 0
     place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
@@ -216,9 +215,6 @@ def _host(situation: Situation) -> list[Found]:
     rows = pd.concat([waited("host_code"), rests[~is_asleep]])
     # short stretches between launches are the business of graphs; in no range and no frame they have no place
     rows = rows[(rows["longest_ns"] >= LONG_HOST_NS) & ~rows.index.isin(loader)]
-    # a frame around code of several ranges of the program is that of its thread: no place
-    of_ranges = rows[rows["owner"].ne("") & ~situation.is_framework(rows)].groupby("call_name")["owner"].nunique()
-    rows["call_name"] = rows["call_name"].mask(rows["call_name"].map(of_ranges).fillna(0).gt(1), "")
     has_place = rows["owner"].ne("") | rows["call_name"].ne("") | rows["idle_ns"].ge(LONG_HOST_NS * rows["piece_count"])
     rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):

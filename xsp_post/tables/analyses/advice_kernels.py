@@ -272,8 +272,7 @@ def _orders(situation: Situation) -> list[Found]:
     rows = situation.kernels
     rows = rows[~rows["family"].isin(_NO_WORK)]
     spent = rows.groupby("stream")["duration_ns"].sum()
-    spent = spent[spent >= MUCH_RATIO * spent.sum()]
-    rows = rows[rows["stream"].isin(spent.index)].sort_values("start_ns")
+    rows = rows.sort_values("start_ns")
     identity = replayable(situation.results, situation.limit) if len(spent) > 1 else None
     count, each = 0 if identity is None else len(identity.graph.learnt.orders), situation.execution_count
     covered = union_length(rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy())
@@ -312,8 +311,6 @@ def _copies(situation: Situation) -> list[Found]:
     else:
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
-    # who waits for a copy holds back what it would launch
-    is_open = bool(ideal) or (waited > alone and shares[0] <= 0.5)
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
     if alone > rest:
@@ -321,7 +318,7 @@ def _copies(situation: Situation) -> list[Found]:
         found += situation.found("copy-less", alone, facts, seen, more=less)
     spent = alone + waited if ideal else min(alone + waited, rest)
     return found + situation.found("overlap-copies", spent, facts, seen, more=more, words={"how": how},
-                                   is_open=is_open, ideal=ideal, likely=likely,
+                                   is_open=bool(ideal), ideal=ideal, likely=likely,
                                    has_estimate=not ideal or likely is not None)  # fmt: skip
 
 
@@ -338,7 +335,7 @@ def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
 
 _OF_TRAINING = r"(?i)backward|_bwd|wgrad|dgrad|multi_tensor|adam"
 _RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
-_LATE, _STEADY = 0.05, 2 / 3  # of the time of all devices; of the waiting is for one rank, else for several in turn
+_STEADY = 2 / 3  # of the waiting is for one rank, else for several in turn
 
 
 def _collectives(situation: Situation) -> list[Found]:
@@ -350,11 +347,10 @@ def _collectives(situation: Situation) -> list[Found]:
     lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
     most = max(ranks["waiting_ns"].max(), late["lateness_ns"].max()) * max(situation.limit.device_count, 1)
     found, groups = [], frame_or_empty(situation.results, "rank_groups", ["late_rank", "late_ratio", "kinds"])
-    is_much, is_most = most >= _LATE * situation.limit.window_ns, lost >= 0.5 * talked
     is_mesh = len(groups) != 1  # who waits for a rank holds up others itself
     in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
     is_steady = len(late) == 1 and not in_turn
-    if (is_steady and (is_most or is_much)) or (in_turn and is_most and is_much and alone):
+    if is_steady or (in_turn and lost >= 0.5 * talked and alone):
         who: dict[str, Any] = {}
         if not is_mesh and lost:
             who = {"who": int(groups["late_rank"].iloc[0]), "late_ratio": groups["late_ratio"].iloc[0]}
