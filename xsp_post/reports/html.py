@@ -48,11 +48,13 @@ def _shares(summary: Summary) -> list[dict[str, Any]]:
 
 def _action(one: Advice) -> dict[str, str]:
     """What to do, with what it saves: a share of the verdict's time, or of other time the time itself."""
-    bound = f"{reach_of(one)} {format_ratio_percent(one.bound_ratio)}"
+    ratios = one.bound_ratio, one.bound_ratio * one.estimate_ns / max(one.bound_ns, 1)
+    most, about = map(format_ratio_percent, ratios)
+    bound = f"{reach_of(one)} {most}"
     if one.bound_of != "the time":
         bound = f"{reach_of(one)} {format_ns(one.bound_ns)}"
-    elif 0 <= one.estimate_ns < one.bound_ns:
-        bound = f"about {format_ratio_percent(one.bound_ratio * one.estimate_ns / one.bound_ns)}, {bound}"
+    elif one.estimate_ns >= 0 and about != most:
+        bound = f"about {about}, {bound}"
     return {
         "what": visible(one.what, 400), "bound": bound,
         "why": f"{visible(one.evidence, 500)} {with_reason(one)}. Assumed: {visible(one.assumption, 400)}",

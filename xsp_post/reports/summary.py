@@ -25,7 +25,6 @@ from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.limits import find_limit
 
 TOP = 5
-# The name of the row of A2 that holds what a model does outside of its layers; it is not a layer, and none is slower.
 
 
 @dataclass(frozen=True)

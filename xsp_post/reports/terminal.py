@@ -62,8 +62,7 @@ def print_tree(
     said = why(whole or results, is_first=True) if is_screen and not own_verdicts(results) else None
     left = _SCREEN - bool(said and said.beyond)
     if is_screen and are_one_job(results):  # all do the same: the first that the others wait for, else the first
-        ranks = frame_or_empty(results, "ranks", ["capture_name", "is_straggler"])
-        late = ranks.loc[ranks["is_straggler"].eq(True), "capture_name"]
+        late = frame_or_empty(results, "ranks").query("is_straggler == True")["capture_name"]
         captures = pd.concat([captures[captures["source_name"].isin(late)], captures])[:1]
     lines = {"lines": max(left // max(len(captures), 1), 4)} if is_screen else {}
     rows = tree_rows(results, depth=depth, top=top, layer=layer, rank=rank, **lines)

@@ -223,7 +223,7 @@ class _Tree:
         self.is_whole = (self.parent < 0) | self.is_rank | kind.isin(STRUCTURELESS).to_numpy()  # no place
         self.is_inferred = paths["is_inferred"].to_numpy(bool)
         self.is_recorded = ~(self.is_inferred | self.is_whole)
-        self.is_phase = self.is_inferred & (self.level == "MODULE")
+        self.is_phase = kind.eq("inferred").to_numpy() & (self.level == "MODULE")
         is_range = kind.ne("operator").to_numpy()
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
@@ -336,8 +336,7 @@ class _Tree:
             kinds = set(self.name[self._executions_around(rows)])  # decode, prefill
         around = around or (kinds.pop() if len(kinds) == 1 else "")
         name = inferred(name) if self.is_inferred[rows[0]] else name
-        itself = " itself" * is_own
-        return times + _short(name) + itself, _short(around)
+        return times + _short(name) + " itself" * is_own, _short(around)
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
@@ -439,10 +438,8 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
     """Whether any advice leaves more of what halving the limit would spare than it spares: `next_capture` is first."""
-    gain, spared = (
-        max(ratios, default=0.0) for ratios in (map(limit.gain, limit.limits), (a.bound_ratio for a in advice))
-    )
-    return bool(advice) and spared < gain - spared
+    gain, spared = max(map(limit.gain, limit.limits), default=0.0), [one.bound_ratio for one in advice]
+    return bool(spared) and max(spared) < gain - max(spared)
 
 
 def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice: Sequence["Advice"]) -> str:
@@ -468,6 +465,7 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
         is_named = where and where[0].name and (not of_limit or spares_little(limit, of_limit))
         return sentence("next.kernels", work=_work_of(limit), place=where[0].name) if is_named else ""
     advised = sum(one.bound_ratio for one in advice if one.is_limit)
-    if not limit.is_gpu or advised >= gain or not where or not where[0].name or where[0].ratio < _LITTLE * gain:
+    best = next((one for one in where if one.name and limit.gain(one.resource) == gain), None)
+    if not limit.is_gpu or advised >= gain or best is None or best.ratio < _LITTLE * gain:
         return ""
-    return sentence("next.place", resource=sentence(f"resource.{where[0].resource}"), place=shorten(where[0].name, 48))
+    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=shorten(best.name, 48))
