@@ -401,3 +401,14 @@ def test_advice_that_spares_little_stands_behind_where_most_is_to_be_gained(boun
         == is_behind
         == (lines.index("Look at it.") < next(k for k, one in enumerate(lines) if one[:2] == "1."))
     )
+
+
+def test_a_verdict_without_executions_says_how_little_of_the_recording_it_is_of(tmp_path):
+    builder = ExportBuilder().process(100).thread(100).gpu().api("cudaFree_v3020", 0, 9_000_000)
+    for number in range(30):
+        at = 9_100_000 + number * number * 1_000
+        builder.kernel(f"k{number}", launch=(at, at + 500), run=(at + 600, at + 1_100))
+    results = analyze([builder.write(tmp_path / "a.sqlite")])
+    limit = main_limit(results)
+    assert limit.scope == "outside"
+    assert "8.5 % of the 9.94 ms that was recorded" in coverage_note(results, limit)

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from functools import partial
+from random import Random
 
 import pandas as pd
 import pytest
@@ -422,3 +423,11 @@ def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
     assert "most of it is probe: " in sentence_of(results, limit)
     assert where_text(found, 0.1, "kernels").startswith("the largest part is probe: ")
     assert window_of(results, limit) == f"{format_ns(limit.window_ns)} (first to last device work)"
+
+
+def test_inferred_layers_say_their_pass_where_both_are_shown(tmp_path):
+    """A gradient's layer has no name of its own: that it is of the backward pass says what it is."""
+    program = settlers.ring_of_contexts(Random(71_272))
+    results = analyze([machine.write(program, tmp_path / "ring")])
+    names = [one.name for one in places(results, main_limit(results)) if one.name]
+    assert [name.rpartition(" in ")[2] for name in names] == ["backward", "forward"], names

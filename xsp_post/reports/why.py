@@ -42,8 +42,6 @@ from xsp_post.tables.analyses.ranks import late_ranks, rank_sentence
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
 
-ACTS_ON = "acts on"
-
 
 @dataclass(frozen=True)
 class Why:
@@ -245,7 +243,9 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
         title = sentence("bar.causes", time=idle, of=of)
         causes = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= LEAST_RATIO]
         texts = [
-            cause_text(row) + _pieces(row.piece_count) if verbose else fitted(partial(cause_text, row), room)
+            cause_text(row) + f", {format_count(row.piece_count)} times" * (row.piece_count > 1)
+            if verbose
+            else fitted(partial(cause_text, row), room)
             for row in causes
         ]
         rows = [(row.ratio, row.idle_ns, text) for row, text in zip(causes, texts)]
@@ -302,7 +302,7 @@ def _idle_of(limit: Limit) -> str:
 
 def reach_of(one: Advice) -> str:
     """Whether the bound of an advice is the most that it saves, or only the time that it concerns."""
-    return "at most" if one.is_bound else ACTS_ON
+    return "at most" if one.is_bound else "acts on"
 
 
 def bound_text(one: Advice) -> str:
@@ -326,10 +326,6 @@ def gain_of(one: Advice) -> str:
     error = one.replay_error_ratio
     of_replay = "" if error is None else f"; replay error {format_ratio_percent(error)}"
     return f"{with_reason(one)}{of_replay}"
-
-
-def _pieces(count: int) -> str:
-    return f", {format_count(count)} times" if count > 1 else ""
 
 
 def json_of(said: Why) -> dict[str, Any]:
