@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from generators.histories import history
+from generators.histories import history, under_load
 from helpers import called
 
 from xsp_post.arrays.changes import sizes
@@ -21,7 +21,7 @@ from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.history_bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.history import changes_of, floors, history_table, history_values, slowness_of
+from xsp_post.tables.analyses.history import changes_of, floors, history_table, history_values, slowness_of, table_of
 
 LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
           "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
@@ -108,7 +108,11 @@ def test_stores_beside_their_captures_are_not_made_again(tmp_path):
     assert "5 captures · run1 … run5" in done.stdout, done.stderr
     (runs / "run2" / "model.1.recording" / store.name).unlink()
     shutil.rmtree(tmp_path / "runs.history")
-    assert "failed  run2" in called("history", runs, columns=200).stderr
+    (runs / "run6" / "model.1.recording").mkdir(parents=True)  # `record` still writes it
+    (runs / "run6" / "model.1.recording" / ".trace.json").write_bytes(b'{"traceEvents": [')
+    said = called("history", runs, columns=200).stderr
+    assert "failed  run2" in said and "failed  run6" not in said
+    assert "still being recorded: " in said and "run6/model.1.recording" in said
 
 
 def test_bars_end_with_their_exit_code(folder, printed):
@@ -245,6 +249,26 @@ def test_what_all_layers_share_is_the_machine_s_and_breaks_no_bar(seed, slower, 
     with pytest.raises(error) as raised:
         check_since(values, changes, [parse_since("model_latency>3% since first")], {})
     assert raised.type is error
+
+
+def of_layers(layers: np.ndarray) -> list[tuple[str, int]]:
+    table = table_of(generated(np.column_stack([layers.sum(axis=1) + 2e6, layers])))
+    return [(one.kind, one.first) for one in changes_of(table)[0]]
+
+
+def test_load_that_slows_each_layer_by_another_power_is_no_change_of_the_program():
+    assert sum("step" in dict(of_layers(under_load(seed))) for seed in range(8)) <= 2  # of 7 with one factor
+
+
+def test_a_change_under_such_load_is_found_of_one_layer_and_of_all():
+    one, third, driver = (under_load(1) for _ in range(3))
+    one[22:, 3] *= 1.4
+    third = history(1, 50).values[:, 1:13]
+    third[22:, :4] *= 1.15
+    driver = history(2, 50).values[:, 1:13]
+    driver[22:] *= np.random.default_rng(2).uniform(0.7, 1.2, 12)
+    for layers in (one, third, driver):
+        assert 22 in [first for _, first in of_layers(layers)]
 
 
 def test_host_code_of_noisy_captures_is_not_the_machine():

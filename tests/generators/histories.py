@@ -72,3 +72,18 @@ def with_drift(seed: int, size: float = 0.1, captures: int = 50, **options: obje
     layers = plain.values[:, 1 : LAYERS + 1].copy()
     layers[:, layer] += np.linspace(0, size * plain.values[:, 0].mean(), captures)
     return History(_summed(layers).values, plain.names, layer)
+
+
+def under_load(seed: int, captures: int = 50, layers: int = 20) -> np.ndarray:
+    """Times of layers without change, ns, shape (captures, layers): the machine's speed wanders, which each layer has a
+    power of its own of; other programs run for a time, twice, and slow each layer by another power."""
+    random = np.random.default_rng(seed)
+    speed = np.zeros(captures)
+    for k in range(1, captures):
+        speed[k] = 0.9 * speed[k - 1] + random.normal(0, 0.05)
+    logs = random.normal(size=(captures, layers)) * random.uniform(0.005, 0.03, layers)
+    logs += speed[:, None] * random.uniform(0.6, 1.4, layers)
+    for _ in range(2):
+        begin = int(random.integers(captures - 4))
+        logs[begin : begin + int(random.integers(4, 20))] += random.uniform(0.1, 0.5) * random.uniform(0.5, 1.5, layers)
+    return random.uniform(0.2, 1.0, layers) * 1e6 * np.exp(logs)

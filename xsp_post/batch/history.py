@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
-from xsp_post.batch.jobs import Job, discover
+from xsp_post.batch.jobs import RECORDING, Job, discover
 from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, read_outcome, record_path, stores_beside
 from xsp_post.ingest.formats import STORE, of_name, stem_of
 from xsp_post.model.capture import FLEET_STORE
@@ -34,8 +34,9 @@ _COMMIT = re.compile(r"(?<![0-9a-z])[0-9a-f]{7,40}(?![0-9a-z])")
 
 def history(
     paths: Sequence[str], folder: Path, options: Options, by: str = ""
-) -> "tuple[Analysis, list[dict[str, Any]]]":
-    """Tables `fleet`, `history_values` and `history` of the captures below the paths, and rows of those that failed.
+) -> "tuple[Analysis, list[dict[str, Any]], list[str]]":
+    """Tables `fleet`, `history_values` and `history` of the captures below the paths, rows of those that failed, and
+    names of recordings that have no capture yet.
 
     ``by``: time (of the recording), name (numbers by their size) or commit (in the name, in the order of the Git
     repository of the current folder); "" time where every capture states one of its own, else name. ``folder``: where
@@ -46,7 +47,7 @@ def history(
     from xsp_post.tables.analyses.fleet import fleet_rows
     from xsp_post.tables.analyses.history import CONTRIBUTED, history_table, history_values
 
-    stores, jobs = _split([Path(path) for path in paths], folder)
+    stores, jobs, unfinished = _split([Path(path) for path in paths], folder)
     found = [_of_store(store) for store in stores]
     if jobs:
         run_batch(jobs, folder, options, workers=min(os.cpu_count() or 1, len(jobs)), page=False)
@@ -57,12 +58,12 @@ def history(
     rows = [one.row for one in done]
     failed = [one.row for one in found if one.row["status"] != DONE]
     frames = {"fleet": fleet_rows([*rows, *failed]), CONTRIBUTED: values, "history": history_table(values)}
-    return Analysis(frames), failed
+    return Analysis(frames), failed, unfinished
 
 
-def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job]]:
-    """The stores that the paths are, or that folders hold directly (of a batch: its own), and the captures below them.
-    A store that was made of one of the captures is left out."""
+def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job], list[str]]:
+    """The stores that the paths are, or that folders hold directly (of a batch: its own), the captures below them, and
+    recordings without one. A store that was made of one of the captures is left out."""
     stores: list[Path] = []
     others: list[Path] = []
     for path in paths:
@@ -81,7 +82,9 @@ def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job]]:
             raise
         jobs = []
     taken = {store for job in jobs for store in stores_beside(Path(job.sources[0]))}
-    return [store for store in stores if Path(os.path.abspath(store)) not in taken], jobs
+    begun = {os.path.abspath(one): str(one) for path in others for one in path.rglob(f"*{RECORDING}")}
+    unfinished = sorted(begun[one] for one in begun.keys() - {os.path.dirname(job.sources[0]) for job in jobs})
+    return [store for store in stores if Path(os.path.abspath(store)) not in taken], jobs, unfinished
 
 
 def _renamed(found: Sequence[Outcome]) -> list[Outcome]:

@@ -32,7 +32,7 @@ def history(
     stores = {since: shared.baseline(Path(since)) for _, since in bars}
     kept = {since: values_of_store(store) for since, store in stores.items() if str(store) != since}
     folder = output or _beside(Path(paths[0]))
-    found, failed = read([str(shared.baseline(Path(path))) for path in paths], folder, options, by)
+    found, failed, unfinished = read([str(shared.baseline(Path(path))) for path in paths], folder, options, by)
     make_folder(folder)
     store = folder / HISTORY_STORE
     write_store(found, store, force=True)
@@ -50,6 +50,8 @@ def history(
             say(shared.stdout(), line)
     for row in failed:
         shared.say(f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]")
+    if unfinished:
+        shared.say(f"Left out, still being recorded: {', '.join(shown(name, 300) for name in unfinished)}")
     said = {*values["capture_name"], *(one["capture_name"] for one in failed)}
     if left := {*found.frame("fleet")["capture_name"]} - said:
         shared.say(f"Left out, without a model execution: {', '.join(shown(name, 60) for name in sorted(left))}")

@@ -161,10 +161,10 @@ def _sink(profiler: str) -> Sink:
 
 def write_recording(profiler: Any, trace: Path) -> None:
     """The trace of a stopped torch.profiler, and what the program named the nodes of its CUDA graphs by beside it."""
-    part = trace.with_name("trace.json")
+    part = trace.with_name(".trace.json")
     profiler.export_chrome_trace(str(part))
-    write_trace([part], trace)
     write_annotations(trace)
+    write_trace([part], trace)
 
 
 def write_annotations(capture: Path) -> None:
@@ -182,12 +182,14 @@ _PRIVATE = re.compile(rb'("(?:host_name|traceName)"\s*:\s*")[^"]*(")')
 
 def write_trace(parts: list[Path], target: Path) -> None:
     """Traces of one process as one gzipped trace, without the host's name and the folder; the parts go."""
-    with gzip.open(target, "wb", compresslevel=6) as stream:
+    whole = target.with_name(f".{target.name}")  # no capture before it is complete
+    with gzip.open(whole, "wb", compresslevel=6) as stream:
         if len(parts) == 1:
             with parts[0].open("rb") as source:
                 stream.writelines(_PRIVATE.sub(rb"\1\2", line) for line in source)
         else:
             stream.write(json.dumps(_joined(parts)).encode())
+    whole.replace(target)
     for part in parts:
         part.unlink()
 

@@ -158,15 +158,36 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     logs = np.log(values + _RESOLUTION_NS)
     least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
     floor = np.hypot(_LEAST_SPREAD, _RESOLUTION_NS / (mean + _RESOLUTION_NS))
-    common = slowness[:, : int(count >= LEAST_SHUFFLED and slowness.any())]  # followed with a power of its own
-    logs -= slowness * (not common.size)
-    found = changes(logs, floor, least, ALARM_RATE / 2, _are_sums(table), common)
-    moves = np.diff(slowness, axis=0)  # from one capture to the next: a change is one of many
-    power = (np.diff(logs, axis=0) * moves).sum(axis=0) / (moves**2).sum() if common.size else 1.0
-    machine = changes(slowness, np.array([_LEAST_SPREAD]), np.log1p([_LEAST_CHANGE]), ALARM_RATE / 2)
+    follows, layers = count >= LEAST_SHUFFLED and slowness.any(), table.columns.get_level_values("level") == LAYER
+    common = _shared(logs[:, layers], floor[layers], slowness) if follows else slowness
+    logs -= slowness * (not follows)
+    found = changes(logs, floor, least, ALARM_RATE / 2, _are_sums(table), common[:, : common.shape[1] * follows])
+    # from one capture to the next: a change is one of many
+    power = np.linalg.pinv(np.diff(common, axis=0)) @ np.diff(logs, axis=0) if follows else np.ones((1, len(mean)))
+    course = common - common.mean(axis=0)  # the model's latency has as much of it as fits
+    course = course @ (np.linalg.pinv(course) @ logs[:, :1]) if follows else course
+    machine = changes(course, np.array([_LEAST_SPREAD]), np.log1p([_LEAST_CHANGE]), ALARM_RATE / 2)
     found += [replace(one, kind=MACHINE) for one in machine if one.kind == STEP]  # what drifts is followed
-    usual = (values + _RESOLUTION_NS) * np.exp(-slowness * power) - _RESOLUTION_NS
+    usual = (values + _RESOLUTION_NS) * np.exp(-common @ power) - _RESOLUTION_NS
     return sorted(found, key=lambda one: (one.first, one.end)), usual
+
+
+def _shared(layers: np.ndarray, floor: np.ndarray, common: np.ndarray) -> np.ndarray:
+    """What layers share besides how slow the machine is, as load that slows each by a power of its own: principal
+    components that describe most layers better (Akaike 1974), and by a third of the root mean square or more: what
+    fewer layers show is their own."""
+    count, number = layers.shape
+    while number >= _LEAST_PARTS:
+        known = np.column_stack([np.ones(count), common])
+        rest = layers - known @ (np.linalg.pinv(known) @ layers)
+        power = (rest**2).sum(axis=0) + count * floor**2
+        one = np.linalg.svd(rest / np.sqrt(power), full_matrices=False)[0][:, :1]
+        part = (one.T @ rest) ** 2
+        gain = -count * np.log(1 - np.median(part / power))
+        if gain < 2 * (1 + count / number) or 9 * np.median(part) < part.mean():
+            break
+        common = np.column_stack([common, one])
+    return common
 
 
 def _are_sums(table: pd.DataFrame) -> np.ndarray:
