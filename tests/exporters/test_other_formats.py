@@ -106,7 +106,7 @@ def test_otlp_holds_the_same_spans_in_nanoseconds(tmp_path):
 def test_span_numbers_survive_chunks(tmp_path, monkeypatch):
     analysis = small_analysis(iterations=5)
     spans.write_jaeger(analysis, tmp_path / "whole")
-    monkeypatch.setattr(spans, "_CHUNK", 3)
+    monkeypatch.setattr(spans, "CHUNK", 3)
     spans.write_jaeger(analysis, tmp_path / "chunks")
     assert (tmp_path / "whole").read_bytes() == (tmp_path / "chunks").read_bytes()
 

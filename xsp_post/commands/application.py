@@ -33,10 +33,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-# module below `commands` = command name (underscores become dashes), and its function
+# module below `commands`, and its function, which is called as the command is (underscores become dashes)
 _COMMANDS = (
     ("run", "run"), ("record", "record"), ("ingest", "ingest"), ("tree", "tree"), ("why", "why"), ("table", "table"),
-    ("report", "report"), ("open", "open_page"), ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"),
+    ("report", "report"), ("report", "open_"), ("compare", "compare"), ("what_if", "what_if"), ("batch", "batch"),
     ("history", "history"), ("baseline", "baseline"), ("export", "export"), ("explain", "explain"),
     ("doctor", "doctor"), ("mcp", "mcp"), ("recipe_path", "recipe_path"),
 )  # fmt: skip
@@ -61,13 +61,17 @@ def _root(
     pass
 
 
+def _name(function: str) -> str:
+    return function.rstrip("_").replace("_", "-")
+
+
 def _register() -> None:
     """All commands; from the command line only the one asked for, which saves importing the others."""
     is_ours = os.path.basename(sys.argv[0]) in ("xsp-post", "__main__.py")
-    asked = [row for row in _COMMANDS if is_ours and sys.argv[1:2] == [row[0].replace("_", "-")]]
+    asked = [row for row in _COMMANDS if is_ours and sys.argv[1:2] == [_name(row[1])]]
     for module, function in asked or _COMMANDS:
         command = getattr(importlib.import_module(f"xsp_post.commands.{module}"), function)
-        name = module.replace("_", "-")
+        name = _name(function)
         sentence = " ".join((command.__doc__ or "").split())  # in the list of commands it must not be cut
         examples = "\b\nExamples:\n" + "\n".join(f"  {line}" for line in COMMANDS[name].examples)
         app.command(name, cls=PlainCommand, short_help=sentence, epilog=examples)(with_texts(name, command))

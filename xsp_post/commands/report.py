@@ -1,6 +1,7 @@
 """`xsp-post report STORE`: one self-contained HTML page, its charts as pictures, or its numbers as JSON."""
 
 import os
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,19 @@ def report(
             webbrowser.open(page.resolve().as_uri())
     else:
         _pictures(results, output, sources[0], chosen, parts, wanted, force)
+
+
+@with_options(TREE, ROOFS, PART)
+def open_(sources: list[Path], options: Options = DEFAULTS) -> None:
+    """Show the page of a store or capture in the browser; nothing is written beside the capture."""
+    import webbrowser
+
+    results = shared.results_of(sources, options)
+    page = Path(tempfile.mkdtemp(prefix="xsp-post-")) / f"{stem_of(sources[0].name)}.html"
+    write_page(results, page)
+    if not webbrowser.open(page.as_uri()):
+        shared.say("No browser could be started: open the file yourself.")
+    typer.echo(page)
 
 
 def _folder_of(source: Path) -> Path:
