@@ -8,8 +8,10 @@ profile.compare("other.xsp.sqlite").summary    # what differs, in sentences
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, Union
 
@@ -97,9 +99,7 @@ class Profile(Mapping[str, pd.DataFrame]):
     def _repr_html_(self) -> str:
         """What a notebook shows: the first screen of the tree, and all of it folded; of a comparison or a fleet its
         summary."""
-        from xsp_post.reports.notebook import html_of
-
-        return html_of(self.results, self.name) or self.summary.to_html(max_rows=40, index=False)
+        return _html_of(self.results, self.name) or self.summary.to_html(max_rows=40, index=False)
 
     @property
     def summary(self) -> pd.DataFrame:
@@ -157,3 +157,26 @@ def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Pro
 
     paths = [Path(one) for one in (path, *more)]
     return Profile(results_of(paths, options or DEFAULTS), paths[0].name)
+
+
+_NEEDED = {"captures", "paths", "balance", "findings"}
+
+
+def _html_of(results: Results, name: str) -> str:
+    """HTML without scripts or styles from elsewhere; "" for results that hold no tree."""
+    if not set(results.tables()) >= _NEEDED:
+        return ""
+    from rich.console import Console
+
+    from xsp_post.reports.terminal import print_tree
+
+    printed = []
+    for how in ({"verbose": False}, {"depth": 4, "top": 8}):
+        text = io.StringIO()
+        print_tree(Console(file=text, width=120, force_terminal=False, color_system=None), results, **how)
+        printed.append(f'<pre style="line-height:1.25;overflow-x:auto">{escape(text.getvalue())}</pre>')
+    first, whole = printed
+    return (
+        f"<div><strong>{escape(name)}</strong>{first}"
+        f"<details><summary>The whole tree, the balance and all findings</summary>{whole}</details></div>"
+    )

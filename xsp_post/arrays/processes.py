@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from xsp_post.arrays.statistics import CONFIDENCE, TRIM_RATIO, summarise_groups, t_quantiles
+from xsp_post.arrays.statistics import TRIM_RATIO, summarise_groups, t_quantiles
 
 CAPTURES, WITHIN_PROCESS = "captures", "one process"  # what an interval is over: a capture is one process
 _LARGEST_CORRELATION = 0.95  # of a short series it is hardly known: the factor stays below 39
@@ -36,7 +36,6 @@ def summarise_repeats(
     repeats: npt.ArrayLike,
     group_count: int,
     trim_ratio: float = TRIM_RATIO,
-    confidence: float = CONFIDENCE,
 ) -> pd.DataFrame:
     """`statistics.summarise_groups` with the errors of this module, and ``interval_over``: `CAPTURES`,
     `WITHIN_PROCESS`, or '' where there is no interval. Shapes (n,); values of a group and repeat in order of time.
@@ -45,7 +44,7 @@ def summarise_repeats(
     """
     value = np.asarray(values, np.float64).ravel()
     group, repeat = (np.asarray(x, np.int64).ravel() for x in (groups, repeats))
-    summary = summarise_groups(value, group, group_count, trim_ratio, confidence)
+    summary = summarise_groups(value, group, group_count, trim_ratio)
     kept = (group >= 0) & ~np.isnan(value)
     several = np.zeros(group_count, bool)
     if (summary["count"].to_numpy() > 1).any():
@@ -55,11 +54,9 @@ def summarise_repeats(
             several = between["count"].to_numpy() > 1
             for column in ("standard_error", "degrees_of_freedom"):
                 summary.loc[several, column] = between.loc[several, column]
-        half_width = t_quantiles(summary["degrees_of_freedom"], confidence) * summary["standard_error"]
-        summary["ci_low"], summary["ci_high"] = (
-            summary["trimmed_mean"] - half_width,
-            summary["trimmed_mean"] + half_width,
-        )
+        half_width = t_quantiles(summary["degrees_of_freedom"]) * summary["standard_error"]
+        summary["ci_low"] = summary["trimmed_mean"] - half_width
+        summary["ci_high"] = summary["trimmed_mean"] + half_width
     over = np.where(summary["ci_low"].isna(), 0, np.where(several, 2, 1))
     summary["interval_over"] = pd.Categorical.from_codes(over, pd.Index(["", WITHIN_PROCESS, CAPTURES]))
     return summary

@@ -53,11 +53,7 @@ def rest_of(whole_ns: npt.ArrayLike, parts_ns: npt.ArrayLike) -> FloatArray:
 
 
 def summarise_groups(
-    values: npt.ArrayLike,
-    groups: npt.ArrayLike,
-    group_count: int,
-    trim_ratio: float = TRIM_RATIO,
-    confidence: float = CONFIDENCE,
+    values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int, trim_ratio: float = TRIM_RATIO
 ) -> pd.DataFrame:
     """Summaries of many samples at once: one row per group 0…group_count−1, columns `SUMMARY_COLUMNS`.
 
@@ -93,7 +89,7 @@ def summarise_groups(
     error = np.sqrt(squares / np.maximum(inner_count * (inner_count - 1), 1))
     error[freedom < 1] = np.nan
     std[n < 2] = np.nan
-    half_width = t_quantiles(freedom, confidence) * error
+    half_width = t_quantiles(freedom) * error
     estimate = centre + inner_mean
     return pd.DataFrame(
         {
@@ -184,7 +180,7 @@ def _at_quantile(
     return low + (high - low) * (position - below)
 
 
-def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float = CONFIDENCE) -> pd.DataFrame:
+def compare_summaries(base: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Row by row, ``other − base`` of two frames of `summarise_groups` (Welch–Satterthwaite freedom).
 
     Columns: base, other, difference, standard_error, degrees_of_freedom, ci_low, ci_high, p_value,
@@ -202,7 +198,7 @@ def compare_summaries(base: pd.DataFrame, other: pd.DataFrame, confidence: float
     pooled = np.where(total == 0, freedom[0] + freedom[1], pooled)
     error = np.sqrt(total)
     difference = estimate[1] - estimate[0]
-    half_width = t_quantiles(pooled, confidence) * error
+    half_width = t_quantiles(pooled) * error
     with np.errstate(divide="ignore", invalid="ignore"):
         t = np.where(difference == 0, 0.0, np.abs(difference) / error)
     p_value = np.array([_two_sided_p(float(x), float(df)) for x, df in zip(t, pooled)])

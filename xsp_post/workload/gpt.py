@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from xsp_post.workload.vision import Add
 
-WIDTH, HEAD_COUNT, BLOCK_COUNT, VOCABULARY, CONTEXT = 256, 4, 4, 8192, 512
+WIDTH, HEAD_COUNT, VOCABULARY, CONTEXT = 256, 4, 8192, 512
 
 
 class Cache(nn.Module):
@@ -48,9 +48,8 @@ class ScaledDotProductAttention(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, width: int, head_count: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
-        self.head_count = head_count
         self.qkv = nn.Linear(width, 3 * width)
         self.cache = Cache()
         self.attention = ScaledDotProductAttention()
@@ -58,7 +57,7 @@ class SelfAttention(nn.Module):
 
     def forward(self, x: Tensor, position: int) -> Tensor:
         batch, length, width = x.shape
-        split = self.qkv(x).view(batch, length, 3, self.head_count, width // self.head_count)
+        split = self.qkv(x).view(batch, length, 3, HEAD_COUNT, width // HEAD_COUNT)
         queries, keys, values = split.permute(2, 0, 3, 1, 4)
         keys, values = self.cache(keys, values, position)
         mixed = self.attention(queries, keys, values)
@@ -68,10 +67,10 @@ class SelfAttention(nn.Module):
 class Block(nn.Module):
     """Pre-norm transformer block."""
 
-    def __init__(self, width: int, head_count: int) -> None:
+    def __init__(self, width: int) -> None:
         super().__init__()
         self.norm1 = nn.LayerNorm(width)
-        self.attention = SelfAttention(width, head_count)
+        self.attention = SelfAttention(width)
         self.add1 = Add()
         self.norm2 = nn.LayerNorm(width)
         self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(), nn.Linear(4 * width, width))
@@ -85,14 +84,14 @@ class Block(nn.Module):
 class GPT(nn.Module):
     """Decoder-only transformer with a key/value cache."""
 
-    def __init__(self, width: int = WIDTH, head_count: int = HEAD_COUNT, block_count: int = BLOCK_COUNT) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.tokens = nn.Embedding(VOCABULARY, width)
-        self.positions = nn.Embedding(CONTEXT, width)
+        self.tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.positions = nn.Embedding(CONTEXT, WIDTH)
         self.add = Add()
-        self.blocks = nn.ModuleList(Block(width, head_count) for _ in range(block_count))
-        self.norm = nn.LayerNorm(width)
-        self.head = nn.Linear(width, VOCABULARY, bias=False)
+        self.blocks = nn.ModuleList(Block(WIDTH) for _ in range(4))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
 
     def forward(self, tokens: Tensor, position: int = 0) -> Tensor:
         length = tokens.shape[1]

@@ -47,12 +47,6 @@ def _if_not_finite(value: Any) -> str:
     return "" if math.isfinite(value) else "∞" if value > 0 else "-∞"
 
 
-def _digits(value: float, digits: int) -> str:
-    """``value`` with ``digits`` significant digits, but whole digits never dropped (1234 stays 1234)."""
-    whole = len(str(int(abs(value)))) if abs(value) >= 1 else 1
-    return f"{value:.{max(digits - whole, 0)}f}"
-
-
 def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whole_at_base: bool) -> str:
     if odd := _if_not_finite(value):
         return odd
@@ -65,7 +59,8 @@ def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whol
     if position == 0 and whole_at_base and number == int(number):
         text = str(int(number))
     else:
-        text = _digits(number / factor, digits)
+        number /= factor  # of which no whole digit is dropped: 1234 stays 1234
+        text = f"{number:.{max(digits - len(str(int(abs(number)))), 0)}f}"
     return f"{text} {unit}".rstrip()
 
 

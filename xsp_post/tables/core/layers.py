@@ -34,7 +34,8 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
     is_self = keys["is_self"].to_numpy()[key]
     first_node = keys["node_id"].to_numpy(np.int64)[key]
     first_node[of_node[::-1]] = rows[::-1]  # written backwards, the first stays
-    projected = np.where(is_self, 0, sums_per_node(of_node, _projections(nodes, rows), count))
+    begun, ended = (nodes[column].to_numpy()[rows] for column in ("projected_start_ns", "projected_end_ns"))
+    projected = np.where(is_self, 0, sums_per_node(of_node, np.where(begun >= 0, ended - begun, 0), count))
     frame = pd.DataFrame(
         {
             "iteration_index": places.iteration(place),
@@ -63,11 +64,6 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
 
 
 # What holds a number per range or device operation is made in functions of its own: nothing of it outlives them.
-
-
-def _projections(nodes: pd.DataFrame, rows: np.ndarray) -> np.ndarray:
-    first = nodes["projected_start_ns"].to_numpy()[rows]
-    return np.where(first >= 0, nodes["projected_end_ns"].to_numpy()[rows] - first, 0)
 
 
 def _host_times(nodes: pd.DataFrame, rows: np.ndarray, is_self: np.ndarray) -> np.ndarray:

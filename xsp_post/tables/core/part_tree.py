@@ -41,7 +41,9 @@ def tree_of_part(
     idle: pd.DataFrame, short: pd.DataFrame, shares: pd.DataFrame,
 ) -> Tree:  # fmt: skip
     """The part as a tree; a node is the row of ``rows`` with its number."""
-    idle = side_by_side([_with_lengths(idle), _shared_out(cut, short)])
+    length = idle["end_ns"] - idle["start_ns"]
+    idle = idle.assign(idle_ns=length, piece_count=1, longest_ns=length)
+    idle = side_by_side([idle, _shared_out(cut, short)])
     position = pd.Series(np.arange(len(rows)), index=rows["node_id"].to_numpy())
     processes = pd.Index(pd.concat([frame["process_id"] for frame in (rows, kernels, copies)]).unique())
     processes = processes[processes >= 0]
@@ -199,11 +201,6 @@ def _idle(
         **{name: rows[name].to_numpy() for name in ("idle_ns", "piece_count", "longest_ns")},
     })  # fmt: skip
     return Idle(pieces, pd.DataFrame({"device_id": numbers}), np.asarray(strings, object))
-
-
-def _with_lengths(pieces: pd.DataFrame) -> pd.DataFrame:
-    length = pieces["end_ns"] - pieces["start_ns"]
-    return pieces.assign(idle_ns=length, piece_count=1, longest_ns=length)
 
 
 def _shared_out(cut: Part, sums: pd.DataFrame) -> pd.DataFrame:
