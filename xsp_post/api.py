@@ -6,8 +6,6 @@ profile.chart("A9")                            # an Altair chart
 profile.compare("other.xsp.sqlite").summary    # what differs, in sentences
 """
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,13 +107,13 @@ class Profile(Mapping[str, pd.DataFrame]):
 
     # -- charts and files -------------------------------------------------------------------------------------
 
-    def charts(self, *only: str, case: int | None = None) -> dict[str, alt.TopLevelMixin]:
+    def charts(self, *only: str, case: int | None = None) -> "dict[str, alt.TopLevelMixin]":
         """Charts by id as Altair objects, of the analyses named (``"A9"``), else all there are."""
         from xsp_post.reports import charts
 
         return charts(self.results, case=case, only=only)
 
-    def chart(self, name: str, *, case: int | None = None) -> alt.TopLevelMixin:
+    def chart(self, name: str, *, case: int | None = None) -> "alt.TopLevelMixin":
         """The chart of one analysis. Raises `UsageError` where its data was not recorded."""
         found = self.charts(name, case=case)
         if not found:
@@ -128,14 +126,14 @@ class Profile(Mapping[str, pd.DataFrame]):
 
         return write_report(self.results, path, force=force)
 
-    def compare(self, other: Profile | PathLike, options: CompareOptions | None = None) -> Profile:
+    def compare(self, other: "Profile | PathLike", options: "CompareOptions | None" = None) -> "Profile":
         """What differs in ``other`` (a profile, or a path that `load` takes): tables ``compare_…``."""
         from xsp_post.compare import compare
 
         theirs = other if isinstance(other, Profile) else load(other)
         return Profile(compare(self.results, theirs.results, options), f"{self.name} → {theirs.name}")
 
-    def what_if(self, changes: Sequence[str], *, capture_id: int | None = None) -> Prediction:
+    def what_if(self, changes: Sequence[str], *, capture_id: int | None = None) -> "Prediction":
         """What an execution would take under changes (docs/what-if.md), e.g. ``["kernel:.*sgemm.*=0.5x"]``.
 
         Raises `UsageError` for changes that cannot be read or match nothing, `ContradictionError` where the replay of
@@ -146,7 +144,7 @@ class Profile(Mapping[str, pd.DataFrame]):
         return what_if(self.results, changes, capture_id)
 
 
-def load(path: PathLike, *more: PathLike, options: Options | None = None) -> Profile:
+def load(path: PathLike, *more: PathLike, options: "Options | None" = None) -> Profile:
     """A profile from a store, from captures (analysed now), a run directory, or the folder of a batch.
 
     Several paths are captures and counter reports of one workload. ``options``: `xsp_post.model.options.Options`.

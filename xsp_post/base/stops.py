@@ -1,7 +1,5 @@
 """Ctrl-C, kill and a closed terminal end a command cleanly within two seconds, even inside a library call."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
@@ -77,7 +75,7 @@ class Stops:
         elif not self.is_finished:
             raise KeyboardInterrupt
 
-    def _unraisable(self, unraisable: sys.UnraisableHookArgs) -> None:
+    def _unraisable(self, unraisable: "sys.UnraisableHookArgs") -> None:
         """An interrupt inside a destructor or a callback around a fork is dropped by Python: repeat it after that."""
         if unraisable.exc_type is KeyboardInterrupt:
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)

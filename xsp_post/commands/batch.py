@@ -1,7 +1,5 @@
 """`xsp-post batch`: folders of captures → one store each, and one fleet store and page over all of them."""
 
-from __future__ import annotations
-
 import math
 import os
 import sys
@@ -111,7 +109,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def _print(result: BatchResult, output: Path, skipped_count: int, no_report: bool) -> None:
+def _print(result: "BatchResult", output: Path, skipped_count: int, no_report: bool) -> None:
     """One line per capture, failures with their sentence, then what was done. No pandas: a second call is quick."""
     from rich.table import Table
     from rich.text import Text
@@ -178,7 +176,7 @@ def _print(result: BatchResult, output: Path, skipped_count: int, no_report: boo
     shared.say("Next: " + shared.command("xsp-post", "table", table_name, store))
 
 
-def _judge(result: BatchResult, strict: bool, output: Path) -> None:
+def _judge(result: "BatchResult", strict: bool, output: Path) -> None:
     failed = len(result.failed)
     table = shared.command("xsp-post", "table", "fleet", output / FLEET_STORE)
     hint = f"The table fleet gives the reason for each capture: {table}"
@@ -191,7 +189,7 @@ def _judge(result: BatchResult, strict: bool, output: Path) -> None:
 
 
 @contextmanager
-def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Outcome], None]]]:
+def _progress() -> "Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Outcome], None]]]":
     """(before, progress) of `run_batch`: a bar with an estimate on a terminal."""
     if not sys.stderr.isatty():
         yield (lambda jobs: None), (lambda job, outcome: None)
@@ -204,10 +202,10 @@ def _progress() -> Iterator[tuple[Callable[[list[Job]], None], Callable[[Job, Ou
     bar = rich.Progress(*columns, console=Console(stderr=True), transient=True)
     task = bar.add_task("captures", visible=False)
 
-    def before(jobs: list[Job]) -> None:
+    def before(jobs: "list[Job]") -> None:
         bar.update(task, total=len(jobs), visible=bool(jobs))
 
-    def progress(job: Job, outcome: Outcome) -> None:
+    def progress(job: "Job", outcome: "Outcome") -> None:
         bar.update(task, advance=1, description=shown(job.name, 40))
 
     with bar:

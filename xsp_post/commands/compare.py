@@ -1,7 +1,5 @@
 """`xsp-post compare BASE OTHER`: what became slower or faster, what is new or missing, with confidence intervals."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -79,7 +77,7 @@ def _named(path: Path, part: str) -> str:
 _SHOWN = ("slower", "faster", "more", "less", "appeared", "vanished", "changed kernel")
 
 
-def _print(comparison: Analysis, top: int) -> None:
+def _print(comparison: "Analysis", top: int) -> None:
     from rich.text import Text
 
     from xsp_post.reports.terminal_text import say
@@ -110,7 +108,7 @@ _DISPENSABLE = ("interval", "in_layer", "base", "other", "source_line")
 _LEAST_NAME = 24
 
 
-def _section(console: Console, title: str, table_name: str, frame: pd.DataFrame, top: int) -> None:
+def _section(console: "Console", title: str, table_name: str, frame: "pd.DataFrame", top: int) -> None:
     from rich.table import Table
     from rich.text import Text
 
@@ -136,7 +134,7 @@ def _section(console: Console, title: str, table_name: str, frame: pd.DataFrame,
         console.print(f"… {len(frame) - len(listed):,} more{none} (--top 0 prints all)", style="dim")
 
 
-def _fitting(frame: pd.DataFrame, titles: dict[str, str], width: int) -> tuple[list[str], int]:
+def _fitting(frame: "pd.DataFrame", titles: dict[str, str], width: int) -> tuple[list[str], int]:
     """The columns that fit, and how long a name may be: names give way before numbers, some numbers before names."""
     widths = {c: 2 + max([len(title), *(len(str(cell)) for cell in frame[c])]) for c, title in titles.items()}
     name_column = next(iter(titles))
@@ -147,7 +145,7 @@ def _fitting(frame: pd.DataFrame, titles: dict[str, str], width: int) -> tuple[l
     return [name_column, *widths], max(width - sum(widths.values()) - 2, 8)
 
 
-def _for_print(frame: pd.DataFrame, column: str, suffix: str) -> pd.DataFrame:
+def _for_print(frame: "pd.DataFrame", column: str, suffix: str) -> "pd.DataFrame":
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 

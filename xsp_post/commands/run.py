@@ -1,7 +1,5 @@
 """`xsp-post run`: measure a workload at rising profiling levels, then analyse, store and show it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -66,7 +64,7 @@ def run(
     _conclude(plan, result, known_peaks, as_json)
 
 
-def _conclude(plan: RunPlan, result: RunResult, peaks: Mapping[str, Peaks], as_json: bool) -> None:
+def _conclude(plan: "RunPlan", result: "RunResult", peaks: "Mapping[str, Peaks]", as_json: bool) -> None:
     """Captures → store and report in the run directory, and the headline."""
     from xsp_post.pipeline import analyze
     from xsp_post.reports import headline
@@ -147,7 +145,7 @@ class _StepLines:
         seconds = self._done_ns / self._done_count * count / 1e9
         return f" (about {seconds:.0f} s left)" if seconds < 120 else f" (about {seconds / 60:.0f} min left)"
 
-    def __call__(self, number: int, least_count: int, step: Step, made: Sequence[Capture] | None) -> None:
+    def __call__(self, number: int, least_count: int, step: "Step", made: "Sequence[Capture] | None") -> None:
         self._is_line_open = made is None
         if made is None:
             left = self._left(max(number, least_count) - number + 1)

@@ -1,7 +1,5 @@
 """What several commands share: options as types, reading STORE|SOURCE, where data and messages go."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -58,7 +56,7 @@ def close(paths: list[Path], options: Options | None = None) -> None:
         sealed.close(sources)
 
 
-def begin_reading(paths: list[Path], options: Options) -> SqliteTables | None:
+def begin_reading(paths: list[Path], options: Options) -> "SqliteTables | None":
     """Begin to read a single nsys export before anything heavy is imported; None for every other source, and for a
     large one of which only a time is wanted."""
     close(paths, options)
@@ -100,7 +98,7 @@ def baseline(path: Path) -> Path:
     return baseline_file(name)
 
 
-def results_of(paths: list[Path], options: Options, reading: SqliteTables | None = None) -> Graph:
+def results_of(paths: list[Path], options: Options, reading: "SqliteTables | None" = None) -> "Graph":
     """`pipeline.results_of`, with progress, and a note where options cannot change what a store holds."""
     paths = [baseline(path) for path in paths]
     close(paths, options)
@@ -122,7 +120,7 @@ def is_store(paths: list[Path]) -> bool:
     return store_of(paths) is not None
 
 
-def anonymised(results: Results, is_wanted: bool) -> Results:
+def anonymised(results: "Results", is_wanted: bool) -> "Results":
     """The results, their names replaced where that is wanted."""
     if not is_wanted:
         return results
@@ -131,7 +129,7 @@ def anonymised(results: Results, is_wanted: bool) -> Results:
     return replaced(results)
 
 
-def say_part(results: Results) -> None:
+def say_part(results: "Results") -> None:
     """On stderr, which part of the recording the data on stdout is of; nothing for all of it."""
     from xsp_post.model.results import part_sentence
 
@@ -139,7 +137,7 @@ def say_part(results: Results) -> None:
         say(sentence)
 
 
-def what_to_record(results: Results) -> str:
+def what_to_record(results: "Results") -> str:
     """The last line for captures that hold neither device work nor a range, so that nothing can follow; else ""."""
     captures = results.frame("captures", ["kernel_count", "device_ns"])
     has_ranges = bool(results.frame("paths", ["depth"])["depth"].gt(0).any())
@@ -151,7 +149,7 @@ def what_to_record(results: Results) -> str:
     )
 
 
-def stdout() -> Console:
+def stdout() -> "Console":
     """The console for data: colour on a terminal only, full width when piped."""
     from rich.console import Console
 
@@ -206,14 +204,14 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
 
 
-def records(results: Results, name: str) -> list[dict[str, Any]]:
+def records(results: "Results", name: str) -> list[dict[str, Any]]:
     """The rows of a table as JSON shows them."""
     from xsp_post.model import results as module
 
     return module.records(module.for_people(results, name))
 
 
-def check_strict(results: Results, limit: float) -> None:
+def check_strict(results: "Results", limit: float) -> None:
     """--strict: raises `ContradictionError` when a balance does not close or the limit is exceeded."""
     from xsp_post.reports.trust import balances
 

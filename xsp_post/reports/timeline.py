@@ -4,8 +4,6 @@ The first, the median and the slowest execution are shown in full; the rest of t
 to draw, is joined per lane and bin of time into blocks that say how many events they hold and how long these took.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -177,14 +175,14 @@ def _ranges(results: Results, capture_id: int, nodes: pd.DataFrame) -> pd.DataFr
     return nodes.assign(kind=nodes["level"].astype(object), sub=nodes["depth"] - least, layer_index=layer)
 
 
-def _threads(rows: pd.DataFrame, prefix: str = "") -> pd.Series[str]:
+def _threads(rows: pd.DataFrame, prefix: str = "") -> "pd.Series[str]":
     column = "thread_id" if "thread_id" in rows else "launch_thread_id"
     lane = prefix + "thread " + rows[column].astype(str)
     several = rows["process_id"].nunique() > 1
     return "process " + rows["process_id"].astype(str) + " · " + lane if several else lane
 
 
-def _stream(rows: pd.DataFrame) -> pd.Series[str]:
+def _stream(rows: pd.DataFrame) -> "pd.Series[str]":
     gpu = "GPU " + rows["device_id"].astype(str) + " · stream " + rows["stream_id"].astype(str)
     # device −1: operators of the CPU stand in for kernels, and a stream is a thread of them
     lane = gpu.where(rows["device_id"].ge(0), "CPU operators · " + rows["stream_id"].astype(str))
@@ -195,21 +193,21 @@ def _said(names: Callable[[pd.Series], pd.Series]) -> Texts:
     return lambda rows: names(rows["name"])
 
 
-def _with_bytes(rows: pd.DataFrame) -> pd.Series[str]:
+def _with_bytes(rows: pd.DataFrame) -> "pd.Series[str]":
     return visible_series(rows["name"]) + " · " + rows["bytes"].map(units.format_bytes)
 
 
-def _cause(rows: pd.DataFrame) -> pd.Series[str]:
+def _cause(rows: pd.DataFrame) -> "pd.Series[str]":
     return rows["cause"].astype(object).map(lambda cause: sentence(f"cause.{cause}"))
 
 
-def _full_cause(rows: pd.DataFrame) -> pd.Series[str]:
+def _full_cause(rows: pd.DataFrame) -> "pd.Series[str]":
     call, detail = visible_series(rows["call_name"]), visible_series(rows["detail"])
     return _cause(rows) + (" (" + call + ")").where(call.ne(""), "") + (", " + detail).where(detail.ne(""), "")
 
 
 def _step(names: Callable[[pd.Series], pd.Series]) -> Texts:
-    def said(rows: pd.DataFrame) -> pd.Series[str]:
+    def said(rows: pd.DataFrame) -> "pd.Series[str]":
         return rows["word"].astype(str) + (": " + names(rows["name"])).where(rows["name"].astype(str).ne(""), "")
 
     return said

@@ -6,8 +6,6 @@ difference to the least of its model execution (``start_ns_above_base``), which 
 a small number in fewer bytes, and what every execution does again stands once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
@@ -34,7 +32,7 @@ class StoredName:
     is_based: bool = False  # less the base of its rows
 
     @classmethod
-    def of(cls, text: str) -> StoredName:
+    def of(cls, text: str) -> "StoredName":
         name = text.removesuffix(ABOVE)
         own, _, other = name.partition(MINUS)
         return cls(own.removesuffix(STRING), other, own.endswith(STRING), name != text)
@@ -45,7 +43,7 @@ class StoredName:
         return "".join(parts)
 
     @property
-    def without_base(self) -> StoredName:
+    def without_base(self) -> "StoredName":
         return replace(self, is_based=False)
 
 
@@ -57,17 +55,17 @@ class Numbers:
     unknown: np.ndarray | None = None
 
     @classmethod
-    def of(cls, values: np.ndarray, is_optional: bool = False) -> Numbers:
+    def of(cls, values: np.ndarray, is_optional: bool = False) -> "Numbers":
         """``is_optional``: the −1 of an integer is unknown, as NaN is."""
         if values.dtype == bool:
             values = values.view(np.int8)
         unknown = np.isnan(values) if values.dtype.kind == "f" else values == -1 if is_optional else np.zeros(1, bool)
         return cls(values, unknown if unknown.any() else None)
 
-    def take(self, rows: np.ndarray) -> Numbers:
+    def take(self, rows: np.ndarray) -> "Numbers":
         return Numbers(self.values[rows], None if self.unknown is None else self.unknown[rows])
 
-    def minus(self, other: np.ndarray) -> Numbers:
+    def minus(self, other: np.ndarray) -> "Numbers":
         """The column less another one, in as few bytes as NumPy has."""
         if self.values.dtype.kind == "f":
             return Numbers(self.values - other, self.unknown)
@@ -130,7 +128,7 @@ class Bases:
     begins: np.ndarray
 
     @classmethod
-    def of(cls, iteration: np.ndarray | None, count: int) -> Bases:
+    def of(cls, iteration: np.ndarray | None, count: int) -> "Bases":
         """``iteration``: the model execution of each of the rows, where the table has it."""
         number, used = np.arange(count, dtype=np.int32) // _ROWS_PER_BASE, range(-(-count // _ROWS_PER_BASE))
         if iteration is not None:

@@ -3,8 +3,6 @@
 Works on a store as on a capture: nothing but tables is read.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +35,7 @@ _OWN_AMOUNTS = (
 
 
 def tree_of_part(
-    cut: Part, rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame, iterations: pd.DataFrame,
+    cut: "Part", rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame, iterations: pd.DataFrame,
     idle: pd.DataFrame, short: pd.DataFrame, shares: pd.DataFrame,
 ) -> Tree:  # fmt: skip
     """The part as a tree; a node is the row of ``rows`` with its number."""
@@ -101,7 +99,7 @@ def nodes_of_part(rows: pd.DataFrame, tree: Tree) -> pd.DataFrame:
     return rows.assign(path_id=tree.nodes["path_id"].to_numpy(), **amounts)
 
 
-def captures_of_part(cut: Part, tree: Tree) -> pd.DataFrame:
+def captures_of_part(cut: "Part", tree: Tree) -> pd.DataFrame:
     """The row of ``captures`` with the amounts of the part; what the whole file held is unknown of it."""
     unknown: dict[str, Any] = {"file_operation_count": -1, "execution_evidence": "", "layer_evidence": ""}
     return cut.whole("captures").assign(**amounts_of_capture(tree), **unknown)
@@ -127,7 +125,7 @@ def _threads(rows: pd.DataFrame) -> np.ndarray:
     return np.where(rows["thread_id"].to_numpy() < 0, -1, number)
 
 
-def _layer_paths(cut: Part, used: pd.Series) -> pd.DataFrame:
+def _layer_paths(cut: "Part", used: pd.Series) -> pd.DataFrame:
     """layer_path by layer key (layer_index − 1), of the layers ``used`` at least."""
     columns = ["layer_index", "layer_path"]
     layers = cut.frame("layers", columns)
@@ -174,7 +172,7 @@ _MEMORY = pd.Index([kind.name.lower().replace("_", " ") for kind in MemoryKind])
 
 
 def _idle(
-    cut: Part, tree: Tree, nodes: pd.DataFrame, rows: pd.DataFrame, position: pd.Series, iterations: pd.Series
+    cut: "Part", tree: Tree, nodes: pd.DataFrame, rows: pd.DataFrame, position: pd.Series, iterations: pd.Series
 ) -> Idle:
     """The pieces of idle time of the devices that have work in the part."""
     numbers = distinct(tree.activities["gpu_index"].to_numpy())
@@ -203,7 +201,7 @@ def _idle(
     return Idle(pieces, pd.DataFrame({"device_id": numbers}), np.asarray(strings, object))
 
 
-def _shared_out(cut: Part, sums: pd.DataFrame) -> pd.DataFrame:
+def _shared_out(cut: "Part", sums: pd.DataFrame) -> pd.DataFrame:
     """Sums of short pieces: where the part cuts one, what its share of the time would hold."""
     start, end = sums["start_ns"].clip(lower=cut.low), sums["end_ns"].clip(upper=cut.high)
     ratio = ((end - start) / (sums["end_ns"] - sums["start_ns"])).to_numpy()
@@ -212,7 +210,7 @@ def _shared_out(cut: Part, sums: pd.DataFrame) -> pd.DataFrame:
     return sums.assign(start_ns=start, end_ns=end, idle_ns=shared, piece_count=count)
 
 
-def _leads_and_trails(cut: Part) -> tuple[int, int]:
+def _leads_and_trails(cut: "Part") -> tuple[int, int]:
     """−1 where the part begins the recording's device work, so that what came before is its lead-in; and where it ends
     it, so that what comes after is its lead-out."""
     devices = cut.whole("devices", ["first_start_ns", "last_end_ns"])
