@@ -14,6 +14,7 @@ import shutil
 from collections import defaultdict
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -30,9 +31,10 @@ from xsp_post.ingest.side_files.inductor import read_log
 from xsp_post.ingest.sources import load
 from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
+from xsp_post.model.trace import ActivityKind
 from xsp_post.pipeline import analyze
 from xsp_post.reports.terminal import balance_short
-from xsp_post.tree.provenance import _path, _ranges
+from xsp_post.tree.provenance import _parts, _path, _ranges
 from xsp_post.tree.structure.constants import Constants
 
 GRAPH = 5
@@ -81,6 +83,18 @@ def test_compiled_blocks_are_layers_and_kernels_name_their_line():
     assert blocks.groupby("iteration_index").size().tolist() == [4, 4]
     balance = analysis.frame("balance").set_index(["question", "attribution"])["kernel_ns"]
     assert balance["layer", "provenance"] > 0.9 * balance["layer", "total"]
+
+
+def test_a_kernel_of_several_modules_has_a_part_of_each():
+    """That of the call's own module first; copies and calls of one module have none."""
+    calls = pd.DataFrame({"graph": 0, "call_index": [0, 1], "module": ["b", "a"]})
+    modules = pd.DataFrame([(0, 0, "a", 2), (0, 0, "b", 7), (0, 1, "a", 3)],
+                           columns=["graph", "call_index", "module", "operation_count"])  # fmt: skip
+    kinds = [ActivityKind.KERNEL, ActivityKind.KERNEL, ActivityKind.KERNEL, ActivityKind.MEMCPY, ActivityKind.KERNEL]
+    draft = SimpleNamespace(trace=SimpleNamespace(compiled_calls=calls, compiled_modules=modules),
+                            activities=pd.DataFrame({"kind": [int(one) for one in kinds]}))  # fmt: skip
+    found = _parts(draft, np.array([0, -1, 1, 0, 0]))[["activity", "module", "operation_count"]]
+    assert found.to_numpy().tolist() == [[0, "b", 7], [0, "a", 2], [4, "b", 7], [4, "a", 2]]
 
 
 def test_a_graph_of_gradients_is_met_by_regions_of_gradients_only(tmp_path):

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from properties import examples
 
 import xsp_post
+from xsp_post.model.options import Options
 from xsp_post.names.step_texts import dialects, kind_of_word
+from xsp_post.pipeline import analyze
 from xsp_post.tree.step_grids import by_order
 
 DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
@@ -39,6 +41,18 @@ def test_sizes_come_from_the_one_step_around_or_inside(tmp_path):
     assert found["key_count"].tolist() == [900, 932]
     assert {*found["size_source"]} <= {"text, around", "text, inside", "text"}
     assert found["kind"].tolist() == ["decode", "decode"]
+
+
+def test_sizes_come_from_the_one_step_inside(tmp_path):
+    builder = ExportBuilder().process(100)
+    for at, inside in ((1000, (32,)), (11_000, (5, 5)), (21_000, (3,)), (31_000, ())):
+        builder.range("whole", at, at + 9000)
+        for k, size in enumerate(inside):
+            builder.range(f"step[DECODE bs={size}]", at + 1000 + 3000 * k, at + 3500 + 3000 * k)
+        builder.kernel("gemm", launch=(at + 1500, at + 1505), run=(at + 1600, at + 3000))
+    found = analyze([builder.write(tmp_path / "report.sqlite")], Options(model_range="^whole")).frame("iterations")
+    assert found["batch_size"].fillna(-1).tolist() == [32, -1, 3, -1]
+    assert found["size_source"].tolist() == ["inside", "", "inside", ""]
 
 
 def test_a_step_of_one_request_says_its_size(tmp_path):
