@@ -204,3 +204,8 @@ def test_without_steps_there_is_no_model():
     model = fit_cost(np.ones(14), {"tokens": np.arange(14)})
     assert (model.terms, model.missing) == ({}, {"tokens": TOO_FEW})
     assert (model.fitted_count, model.held_back_count) == (0, 0)
+
+
+def test_times_without_any_scatter_have_a_model():
+    model = fit_cost(np.full(64, 4096.0), {"tokens": np.full(64, 5)})
+    assert (model.terms, model.missing, model.sigma_ratio) == ({"": 4096.0}, {"tokens": CONSTANT}, 0.0)
