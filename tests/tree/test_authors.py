@@ -70,7 +70,6 @@ def test_structure_of_programs(author):
 READ_WRONGLY = {  # since weights decide: the cut that is right scores a little less
     ("visitors", 22): "a first execution that tries kernels is whole",
     ("visitors", 36): "executions begin where the recording does, not at a wait inside them",
-    ("strangers", 46): "an epoch around steps is no execution",
     ("travellers", 80): "a last execution that was cut off is one",
     ("commuters", 30): "what repeats inside one range of a step are its layers",
     ("commuters", 46): "ranges around even and odd steps are executions, whatever word stands in them",

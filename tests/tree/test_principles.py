@@ -17,6 +17,7 @@ from xsp_post.ingest.sources import load
 
 EXECUTIONS = {
     ("strangers", 549): "a marked stage holds little of a frame of any length: the host waits for the frame",
+    ("strangers", 46): "an epoch around steps is no execution: it holds several updates of the weights",
     ("strangers", 543): "two steps of unlike length that take turns between two marks are one",
     ("strangers", 519): "a cut recording is not known to begin as its turns do: the pauses say where they begin",
     ("outsiders", 181): "of marks whose stretches take turns every second one bounds an execution",

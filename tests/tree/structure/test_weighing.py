@@ -65,6 +65,13 @@ def test_executions_without_an_update_count_against_a_cut_only_where_weights_are
     assert terms(LOOPS, found, facts)["no_update"] == 0.5
 
 
+def test_executions_with_several_updates_count_against_a_cut():
+    found, facts = cut([0, 6, 12, 18], 24), facts_of(TURN * 4)
+    assert terms(LOOPS, found, facts)["more_updates"] == 0
+    facts.updates = np.array([2, 4, 12])
+    assert terms(LOOPS, found, facts)["more_updates"] == 0.25
+
+
 def test_a_cut_into_layers_scores_less_than_the_same_cut_of_anything_else():
     facts, found = facts_of(TURN * 4), cut([0, 6, 12, 18], 24)
     assert score(LAYERS, found, facts) == pytest.approx(score(LOOPS, found, facts) + WEIGHTS[LAYERS])

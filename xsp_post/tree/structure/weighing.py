@@ -25,6 +25,7 @@ WEIGHTS = {
     "left_behind": -6.49,  # families of what stands behind the last one: likeness to the usual one, 0…1
     "pauses": 1.83,  # of as many of the longest pauses of the host: those before an execution, 0…1
     "no_update": -3.17,  # of the launches, where weights are updated: those of executions without an update, 0…1
+    "more_updates": -1.0,  # of the launches, where weights are updated: those of executions with several updates, 0…1
     LAYERS: -4.02,  # turns of a loop that looks like a layer
     OTHERS: -3.6,  # turns of a loop of no known role
     SECOND_MARKS: -2.95,  # from every second mark of the host to the next
@@ -88,6 +89,7 @@ def terms(source: str, found: Found, facts: SequenceFacts) -> dict[str, float]:
         "left_behind": _likeness(outside[1], held[usual]),
         "pauses": float((at >= facts.sorted_pause[-len(inner)]).mean()) if is_known else 0.0,
         "no_update": float(size[updates == 0].sum() / size.sum()) if len(facts.updates) else 0.0,
+        "more_updates": float(size[updates > 1].sum() / size.sum()),
     }
     return {**result, source: 1.0} if source in WEIGHTS else result
 
