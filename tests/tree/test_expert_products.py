@@ -6,7 +6,6 @@ import json
 
 import numpy as np
 import pandas as pd
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
@@ -57,7 +56,6 @@ def test_a_product_has_the_last_weights_and_choice_of_its_thread(events):
     assert [json.loads(one) if one else "" for one in found.tolist()] == wanted
 
 
-@pytest.mark.xfail(strict=True, raises=IndexError, reason="no operator was recorded beside the product")
 def test_a_product_without_any_operator_has_no_arguments():
     trace = trace_of_rows(launches=[{"thread_index": 0, "start_ns": 1, "end_ns": 2}])
     trace.attributes = pd.DataFrame({"arguments_id": np.zeros(0, np.int64)})

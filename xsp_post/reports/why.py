@@ -115,7 +115,7 @@ def late_rank_line(results: Results) -> str:
     late = ranks.loc[ranks["is_straggler"].eq(True)].reindex(columns=["late_cause"])  # a store of before lacks it
     known = [one for one in late["late_cause"].fillna("").astype(str) if one != "unknown"]
     said = late_ranks(ranks)[-1 if len(known) == 1 and known[0] else 0] if len(ranks) > 1 else ""
-    return f"{said} {sentence('ranks.more')}" if said else ""
+    return " ".join((said, sentence("ranks.more"))) if said else ""
 
 
 def places_line(results: Results) -> str:

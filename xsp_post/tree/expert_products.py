@@ -32,7 +32,7 @@ def expert_arguments(trace: Trace, launch_id: np.ndarray, kernel_names: np.ndarr
     thread, at = launches["thread_index"].to_numpy(np.int64), launches["start_ns"].to_numpy(np.int64)
     weight, choice = (_before(trace, one, thread, at) for one in (weights, choices))
     usable = (weight >= 0) & (choice >= 0)
-    argument = trace.attributes["arguments_id"].to_numpy()
+    argument = np.append(trace.attributes["arguments_id"].to_numpy(), -1)
     triples = pd.DataFrame({
         "weight": np.where(usable, argument[weight], -1), "choice": np.where(usable, argument[choice], -1),
         "name": codes[rows],
