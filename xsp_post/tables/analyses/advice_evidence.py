@@ -172,8 +172,13 @@ class Situation:
         return owner in self._owners.index and bool(self._owners["is_inferred"][owner])
 
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
-        """Which rows of `causes` are host code, or rest, in long pieces."""
-        return rows["cause"].isin(["host_code", "sleep"]) & (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
+        """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
+        each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count
+        times = rows["piece_count"].clip(upper=self.execution_count * max(self.limit.device_count, 1))
+        is_long = rows["longest_ns"] >= max(MUCH_RATIO * each, LUMP_NS)
+        is_one = is_long & (rows["longest_ns"] * times >= rows["idle_ns"] / 2)
+        is_lump = is_one | (rows["idle_ns"] >= LUMP_NS * rows["piece_count"])
+        return rows["cause"].isin(["host_code", "sleep"]) & is_lump
 
     @cached_property
     def execution_count(self) -> int:
