@@ -124,11 +124,9 @@ def _reads(situation: Situation) -> list[Found]:
         reads = situation.waited("copy_call") if values.mean() > 0.5 else rows.iloc[:0]
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
     # a GPU-bound host that waits launches late afterwards: the device waits then, not in the call
-    gain, each = 2 * situation.limit.gain("synchronisation"), situation.execution_count
+    gain = 2 * situation.limit.gain("synchronisation")
     blocking = situation.blocking_count
-    # a program that is measured waits once in each execution; who reads a value in each has a use for it
-    is_often = situation.waits + blocking >= 2 * each or values.sum() >= max(each, 2)
-    later = int(gain * situation.limit.whole_ns) if is_often else 0
+    later = int(gain * situation.limit.whole_ns)
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
     if (spent := max(situation.lost(reads), of_reads)) and count >= 2:
