@@ -105,7 +105,7 @@ def sentence(tree: Tree, candidates: pd.DataFrame) -> str:
     rules = "guessed: " * tree.is_guess + " and ".join(dict.fromkeys(taken["rule"].astype(str)))
     share = format_ratio_percent(min(float(taken["coverage_ratio"].sum()), 1.0), 0)
     own = _in_their_rows(tree) if has_device else share
-    meanwhile = "" if own == share else f", {share} with what other ranges launched meanwhile"
+    meanwhile = "" if own == share else f", {share} with what others launched"
     said = f"model executions: {', '.join(parts)}, {own} of {of_what} ({rules}){meanwhile}"
     return said + _other(others) + _without_launch(tree)
 
