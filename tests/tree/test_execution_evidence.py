@@ -82,7 +82,7 @@ def test_work_in_a_long_range_of_another_thread_is_not_in_the_rows_of_the_steps(
         builder.kernel("small", launch=(t + 10, t + 20), run=(t + 30, t + 40))
         builder.thread(200).kernel("large", launch=(t + 100, t + 110), run=(t + 120, t + 200))
     tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
-    said = "`step` ×4, 11 % of device time (step markers), 100 % with what other ranges launched meanwhile"
+    said = "`step` ×4, 11 % of device time (step markers), 100 % with what others launched"
     assert said in tree.execution_evidence
 
 
