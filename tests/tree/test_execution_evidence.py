@@ -69,7 +69,7 @@ def test_coverage_is_the_share_of_the_executions_rows(tmp_path, seed):
     chosen = tree.execution_candidates["is_chosen"].to_numpy(bool)
     counted = tree.iterations["device_ns"].sum() / device_ns[0]
     assert tree.execution_candidates["coverage_ratio"].to_numpy()[chosen].sum() == pytest.approx(counted)
-    with_others = percent(r"([\d.]+) % with what other ranges", tree.execution_evidence)
+    with_others = percent(r"([\d.]+) % with what others", tree.execution_evidence)
     assert (said if with_others is None else with_others) == pytest.approx(counted, abs=0.0105)
 
 
