@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 from generators import desk
-from generators.desk import damaged, family_of, whole
+from generators.desk import drawn
 from generators.machine import NOT_JUDGED, US, Program, kernels_of, numbered
 
 B = kernels_of("commuter_kernels.txt")
@@ -1642,15 +1642,5 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 
 def draw(seed: int) -> Program:
-    """The program of a seed; families in turn. One recording in ten is cut, one in twenty lost rows."""
-    program, rng = family_of(FAMILIES, "commuter", seed)
-    if program.may_be_nothing:
-        return program
-    damaged(program, rng, ((0, 0.88), (0.06, 1), (0.07, 0.93)))
-    if program.about.endswith(", cut"):  # what is left of an execution that was cut through may hold layers or not
-        for row in (row for machine in program.machines for row in machine.work):
-            if row["labels"].get(program.executions[0]) == NOT_JUDGED:
-                row["labels"] |= dict.fromkeys(program.layers, NOT_JUDGED)
-    if not (program.is_noise or any(whole(program, label) > 1 for label in program.executions)):
-        program, _ = family_of(FAMILIES, "commuter", seed)  # the device was far behind the host
-    return program
+    """The program of a seed."""
+    return drawn(FAMILIES, "commuter", seed, ((0, 0.88), (0.06, 1), (0.07, 0.93)))

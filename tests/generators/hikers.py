@@ -13,8 +13,8 @@ from typing import Any
 from zlib import crc32
 
 from generators import desk
-from generators.desk import damaged, family_of, whole
-from generators.machine import NOT_JUDGED, US, Program, kernels_of, numbered
+from generators.desk import drawn
+from generators.machine import US, Program, kernels_of, numbered
 
 B = kernels_of("hiker_kernels.txt")
 PYTHON = ("none", "none", "own", "own", "torch", "both", "emit")
@@ -1097,15 +1097,5 @@ FAMILIES: dict[str, Callable[[Random], Program]] = {
 
 
 def draw(seed: int) -> Program:
-    """The program of a seed; families in turn. One recording in ten is cut, one in twenty lost rows."""
-    program, rng = family_of(FAMILIES, "hiker", seed)
-    if program.may_be_nothing:
-        return program
-    damaged(program, rng, ((0, 0.85), (0.08, 1), (0.05, 0.94)))
-    if program.about.endswith(", cut"):  # an execution that was cut through may hold layers or not
-        for row in (row for machine in program.machines for row in machine.work):
-            if row["labels"].get(program.executions[0]) == NOT_JUDGED:
-                row["labels"] |= dict.fromkeys(program.layers, NOT_JUDGED)
-    if not (program.is_noise or any(whole(program, label) > 1 for label in program.executions)):
-        program, _ = family_of(FAMILIES, "hiker", seed)  # too little of it was left
-    return program
+    """The program of a seed."""
+    return drawn(FAMILIES, "hiker", seed, ((0, 0.85), (0.08, 1), (0.05, 0.94)))
