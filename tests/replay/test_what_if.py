@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from builders import ExportBuilder
 from generators import lodgers, machine
 from hypothesis import given
 from hypothesis import strategies as st
 from programs import Op, run_steps, scaled
 from properties import examples
 
-from xsp_post.base.errors import UsageError
+from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
@@ -183,6 +186,23 @@ def test_the_roof_is_taken_where_it_is_known_and_said_where_not(tmp_path):
     with pytest.raises(UsageError) as caught:
         what_if(results, ["kernel:gemm=roof"])
     assert caught.value.code == "change-matches-nothing"
+
+
+def test_a_wait_that_nothing_explains_refuses_what_holds_it(tmp_path):
+    """Thirty kernels of a step that began half a second after their launches: all of it is refused, and the step; of
+    times that the replay misses by little it would be none."""
+    builder, late = ExportBuilder(), 500_000_000
+    builder.kernel("prepare", launch=(0, 5_000), run=(10_000, 30_000))
+    for k in range(30):
+        at, run = 40_000 + 8_000 * k, late + 10_001_000 * k
+        builder.kernel("gemm", launch=(at, at + 5_000), run=(run, run + 10_000_000))
+    builder.range("step", 39_000, 290_000).write(tmp_path / "a.sqlite")
+    results = results_of(tmp_path / "a.sqlite")
+    with pytest.raises(ContradictionError, match="misses its length"):
+        what_if(results, ["kernel:gemm=0.5x"])
+    identity = identity_of(results, 0)
+    assert identity.refusal and not identity.refusal_of(0.01) and "misses" in identity.refusal_of(0.2)
+    assert replace(identity, is_serial=True).refusal_of(0.01) == identity.refusal
 
 
 def test_what_nsight_compute_recorded_is_not_replayed(tmp_path):

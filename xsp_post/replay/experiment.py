@@ -69,11 +69,9 @@ def run_experiment(
     executions, whole = trial.executions, int(operations.end_ns.max() - operations.start_ns.min())
     of = {"execution": executions.label, "execution_count": len(executions.index),
           "coverage_ratio": min(trial.recorded_ns[0] / max(whole, 1), 1.0)}  # fmt: skip
-    # a long wait that nothing explains may lie outside of what is asked
-    can_ask = identity.replayed.is_settled and not identity.is_serial and bool((operations.call >= 0).any())
     rows: list[dict[str, object]] = []
     for number, question in enumerate((DEVICE, LATENCY)):
-        if not identity.refusal or (can_ask and trial.error_ratio(number) <= LARGEST_ERROR_RATIO):
+        if not identity.refusal_of(trial.error_ratio(number)):
             rows += [{"question": question, **of, **row} for row in _answer(trial, number)]
     findings = []
     for code, beyond in (("gain-beyond-half", trial.beyond), ("gain-beyond-share", trial.beyond_share)):

@@ -41,6 +41,12 @@ class Identity:
         """Of these in the replay without a change: of the device, and with the host before and after."""
         return elapsed(self.graph, self.every_execution, simulated_clock(self.replayed))
 
+    def refusal_of(self, error_ratio: float) -> str:
+        """Why nothing is predicted of times that the replay misses by so much, '' when it is: a long wait that nothing
+        explains may lie outside of them."""
+        is_final = self.is_serial or not self.refusal
+        return self.refusal if is_final else _refusal(self.graph.recording.operations, error_ratio, self.replayed)
+
 
 def identity_of(results: Results, capture_id: int) -> Identity:
     """Replay one capture as it was. Never raises for odd captures: `refusal` says what is missing.
@@ -67,7 +73,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
     if len(operations):
         measured_ns = int(operations.end_ns.max() - operations.start_ns.min())
         replayed_ns = int(replayed.end_ns.max() - replayed.start_ns.min())
-        error = max(abs(replayed_ns / max(measured_ns, 1) - 1), _middle_error(recorded, simulated))
+        error = max(abs(replayed_ns / max(measured_ns, 1) - 1), middle_error(recorded, simulated))
         duration, missing = operations.duration_ns, operations.call < 0
         orphans = max(float(missing.mean()), float(duration[missing].sum() / max(duration.sum(), 1)))
     collector = of_captures(results, "captures", capture_id, ["collector"])["collector"].astype(str)
@@ -78,7 +84,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
                     is_serial)  # fmt: skip
 
 
-def _middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
+def middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
     """The median error of the executions' latency and period, the larger of the two."""
     names = ["latency_ns", "period_ns"]
     ratios = (simulated[names].astype(float) / recorded[names].astype(float) - 1).abs().replace(np.inf, np.nan)

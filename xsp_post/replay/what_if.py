@@ -20,7 +20,7 @@ from xsp_post.replay.critical_path import (
     critical_path,
 )
 from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
-from xsp_post.replay.fidelity import identity_of
+from xsp_post.replay.fidelity import identity_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
 from xsp_post.replay.resources import Altered
 
@@ -105,8 +105,9 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     identity = identity_of(results, capture_id)
     names = captures.loc[captures["capture_id"] == capture_id, "source_name"].astype(str)
     source_name = next(iter(names), "")
-    if identity.refusal:
-        raise ContradictionError(f"{source_name}: nothing is predicted: {identity.refusal}", code="replay-refused")
+    error = middle_error(identity.recorded, identity.simulated) if identity.refusal else identity.error_ratio
+    if refusal := identity.refusal_of(error):
+        raise ContradictionError(f"{source_name}: nothing is predicted: {refusal}", code="replay-refused")
     graph, executions = identity.graph, identity.executions
     recorded, simulated = (
         _measured(graph, executions, clock) for clock in (recorded_clock(graph), simulated_clock(identity.replayed))
@@ -120,14 +121,14 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
         replayed = replay(graph, altered.amounts)
         clock = simulated_clock(replayed)
         after = _measured(graph, altered.executions, clock)
-        follows = _amounts(recorded, simulated, after, identity.error_ratio, least)
+        follows = _amounts(recorded, simulated, after, error, least)
         made = {name: _either(one, made.get(name, one)) for name, one in follows.items()}
     path = _path(results, replace(graph, amounts=altered.amounts), executions, clock, after, replayed.steps)
     before = _path(results, graph, executions, recorded_clock(graph), recorded, identity.replayed.steps)
     limit, ratio = limit_of(path)
     return Prediction(
         capture_id, source_name, executions.label, len(executions.index), effects,
-        made["latency_ns"], made.get("device_ns", made["latency_ns"]), made.get("period_ns"), identity.error_ratio,
+        made["latency_ns"], made.get("device_ns", made["latency_ns"]), made.get("period_ns"), error,
         max(_spread(recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip
 
