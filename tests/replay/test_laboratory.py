@@ -6,6 +6,9 @@ import pytest
 from generators.simulator import KINDS, Act, Machine, Program, World, draw_program, edited
 from laboratory import predictions
 
+from xsp_post.model.options import Options
+from xsp_post.pipeline import analyze
+
 SEEDS = (1, 2, 3, 4, 6, 7, 9, 12, 13, 15, 16, 17, 18, 22, 24)
 
 
@@ -42,6 +45,23 @@ def test_an_edit_does_what_it_says(kind):
     assert text.split("=")[0].split(":")[0] in ("kernel", "launch", "host", "copy", "sync")
     assert (before != after) == (kind != "launches")
     assert (program.world != other.world) == (kind == "launches")
+
+
+@pytest.mark.parametrize(("depth", "since", "single"), [(500, 0, 0), (500, 8, 0), (300, 0, 6)])
+def test_graph_after_graph_behind_a_full_queue_is_limited_by_its_kernels(depth, since, single, tmp_path):
+    """No launch of a graph waits for the one before it, but each finds the queue full. ``since``: recorded from this
+    step on, so that no launch was ever quick. ``single``: kernels before each graph."""
+    nodes = tuple(Act("kernel", 8_000, name) for name in ("gemm", "relu", "norm", "gemm") * 50)
+    step = (Act("host", 60_000), *[Act("kernel", 5_000, "relu")] * single, Act("graph", nodes=nodes))
+    program = Program(1, (), World(queue_depth=depth, spread=0.01), ((step,),), steps=24)
+    machine = Machine(program).run()
+    machine.ranges = machine.ranges[since:]
+    machine.calls = [call for call in machine.calls if call.start >= machine.ranges[0][1]]
+    results = analyze([machine.write(tmp_path / "graphs.sqlite")], Options(model_range="^step"))
+    gains = results.frame("experiment").query("question == 'device' and part == ''").set_index("resource")
+    truth = 1 - Machine(edited(program, "kernels")[1], 1).run().period_ns() / machine.period_ns()
+    assert gains.index[gains["is_limit"]].tolist() == ["kernels"]
+    assert gains.loc["kernels", "gain_ratio"] == pytest.approx(truth, abs=0.02)
 
 
 @pytest.mark.sampled

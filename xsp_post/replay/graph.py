@@ -352,16 +352,17 @@ def _add_event_waits(
 
 
 def _nth_before(graph: Graph, amounts: Amounts) -> np.ndarray:
-    """The operation that must have started before a launch returns: as many before it on its stream as the queue is
-    deep; −1 none. Blocking copies and nodes of graphs leave nothing in the queue."""
+    """The operation that must have started before a launch returns: as many before the first one that it launches on
+    a stream as the queue is deep; −1 none. Blocking copies leave nothing in the queue."""
     operations = graph.recording.operations
     result = np.full(len(operations), -1, np.int64)
-    queued = np.flatnonzero((operations.call >= 0) & ~amounts.is_blocking & ~graph.learnt.is_node)
+    queued = np.flatnonzero((operations.call >= 0) & ~amounts.is_blocking)
     order = queued[np.argsort(amounts.stream[queued], kind="stable")]
-    depth = amounts.queue_depth
+    depth, stream, call = amounts.queue_depth, amounts.stream[order], operations.call[order]
     if len(order) > depth:
-        same = amounts.stream[order][depth:] == amounts.stream[order][:-depth]
-        result[order[depth:][same]] = order[:-depth][same]
+        held = stream[depth:] == stream[:-depth]
+        held &= (call[depth:] != call[depth - 1 : -1]) | (stream[depth:] != stream[depth - 1 : -1])
+        result[order[depth:][held]] = order[:-depth][held]
     return result
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import distinct_pairs
+from xsp_post.arrays.cutting import distinct, distinct_pairs
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of
@@ -87,7 +87,7 @@ def learn(recording: Recording) -> Learnt:
     waited = _waited(recording)
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
-    depth, queue_wait = _queue(recording, own, is_node)
+    depth, queue_wait = _queue(recording, own, is_node, is_blocking)
     meetings, spins = meetings_in(recording), _spins(recording)
     orders = distinct_pairs(np.concatenate([orders, spins[:, ::-1]]))
     return Learnt(
@@ -267,47 +267,59 @@ def _split_blocking(
     after[call[is_host]] = 0
 
 
-def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray) -> tuple[int, int]:
+def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray, is_blocking: np.ndarray) -> tuple[int, int]:
     """The depth of the launch queue, and how long after room was made a launch returned; (0, 0): never full.
 
     A launch is taken as blocked where it took far longer than usual and returned just after an older operation of
     its stream had started; the number launched since that one is the depth when most blocked launches agree on it.
-    Their own time (in place) becomes the usual one. Nodes of graphs are left out: the one call that launches them is
-    long without any queue. In a part of a recording operations from before it fill the queue: launches before any of
-    its own operations began do not say how deep it is, and were held back alike.
+    Their own time (in place) becomes the usual one. What is usual for a graph are the launches of as many nodes; with
+    no wait since the graph before it, nothing but a full queue keeps the host as far ahead each time, and a usual
+    launch is that of one kernel. In a part of a recording operations from before it fill the queue: launches before
+    any of its own operations began do not say how deep it is, and were held back alike.
     """
     calls, operations = recording.calls, recording.operations
-    is_single = (operations.call >= 0) & ~is_node
-    is_kernel = is_single & (operations.kind != ActivityKind.MEMCPY)
-    if is_kernel.sum() < 64:
+    has_call = operations.call >= 0
+    if (has_call & (operations.kind != ActivityKind.MEMCPY)).sum() < 64:
         return 0, 0
-    free = float(np.quantile(own[operations.call[is_kernel]], 0.05))  # of a launch that nothing holds back
+    count = np.bincount(operations.call[has_call], minlength=len(calls))
+    single = distinct(operations.call[has_call & ~is_node & (operations.kind != ActivityKind.MEMCPY)])
+    free = float(np.quantile(own[single], 0.05)) if len(single) else _DEFAULT_LATENCY_NS  # nothing holds it back
+    usual = pd.Series(own).groupby(count).transform("quantile", 0.05).to_numpy().copy()
+    usual[count == 1] = free
+    waits = calls.wait >= 0
+    waits[operations.call[is_blocking & has_call]] = True
+    waited = np.maximum.accumulate(np.where(waits, np.arange(len(calls)), -1))
     found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 4]
     for stream in range(len(recording.stream_process)):
-        mine = np.flatnonzero((operations.stream == stream) & is_single)
+        mine = np.flatnonzero((operations.stream == stream) & has_call)
         if len(mine) < 64 or recording.stream_is_host[stream]:
             continue
         start = np.maximum.accumulate(operations.start_ns[mine])
-        call = operations.call[mine]
-        slow = np.flatnonzero(own[call] > max(3 * free, free + CLEARLY_NS))
-        started = np.searchsorted(start, calls.end_ns[call[slow]], side="right")  # operations that had started then
-        wait = calls.end_ns[call[slow]] - start[np.maximum(started - 1, 0)]
+        first = np.flatnonzero(np.diff(operations.call[mine], prepend=-1))
+        call = operations.call[mine[first]]
+        graphs = call[count[call] > 1]
+        usual[graphs[waited[graphs] < np.append(0, graphs[:-1])]] = free
+        slow = own[call] > np.maximum(3 * usual[call], usual[call] + CLEARLY_NS)
+        first, call = first[slow], call[slow]
+        started = np.searchsorted(start, calls.end_ns[call], side="right")  # operations that had started then
+        wait = calls.end_ns[call] - start[np.maximum(started - 1, 0)]
         # launched, this one included, and not started; whether nothing had
-        found.append((slow - started + 1, wait, call[slow], started == 0))
-    ahead, wait, rows, first = (np.concatenate(columns) for columns in zip(*found))
-    deep = (ahead > _FEW_AHEAD) & (first == 0)
-    if deep.sum() < 16:
+        found.append((first - started + 1, wait, call, started == 0))
+    ahead, wait, rows, none = (np.concatenate(columns) for columns in zip(*found))
+    deep = (ahead > _FEW_AHEAD) & (none == 0)
+    if deep.sum() < _TRIED or count[rows[deep]].sum() < 16:
         return 0, 0
     depth = int(np.median(ahead[deep]))
     agree = deep & (np.abs(ahead - depth) <= max(4, depth // 50))
     if agree.sum() < 0.5 * deep.sum() or depth > _DEEPEST:
         return 0, 0
     held = np.zeros(len(calls), bool)
-    held[rows[agree | ((first == 1) & (ahead > _FEW_AHEAD) & (ahead <= depth))]] = True
+    before = (ahead > _FEW_AHEAD) | ((ahead + count[rows] > _FEW_AHEAD + 1) & (wait < -CLEARLY_NS))
+    held[rows[agree | ((none == 1) & before & (ahead <= depth))]] = True
     unknown = held.copy()
-    unknown[rows[first == 1]] = True
-    others = own[operations.call[is_kernel]][~unknown[operations.call[is_kernel]]]
-    own[held] = round(float(np.median(others))) if len(others) else round(free)
+    unknown[rows[none == 1]] = True
+    known = pd.Series(np.where(unknown, np.nan, own)).groupby(count).transform("median").fillna(free)
+    own[held] = known.to_numpy()[held].round()
     return depth, int(np.median(wait[agree]))
 
 
