@@ -87,7 +87,7 @@ def test_empty_tables_give_a_page_all_the_same():
     rows = [{"capture_name": "x", "status": "failed", "code": "capture-empty", "message": "x: the file is empty"}]
     none = Analysis({**tables, "fleet": fleet.fleet_rows(rows), **rank_tables([])})
     page = fleet_page.render(none)
-    assert "1 of 1 capture could not be analysed." in page and "x: the file is empty" in page
+    assert "1 of 1 capture could not be analysed: x." in page and "x: the file is empty" in page
 
 
 def test_a_history_has_a_chart_per_measure_and_its_sentences():

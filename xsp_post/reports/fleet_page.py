@@ -4,7 +4,7 @@ import pandas as pd
 
 from xsp_post.base.texts import SENTENCES
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import counted, format_count, format_ns
+from xsp_post.model.schemas.units import counted, format_count
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
@@ -27,16 +27,12 @@ def render(results: Results) -> str:
     facts = [
         ("captures", format_count(len(fleet)), f"{format_count(len(failed))} failed"),
         ("with kernels", format_count(int(with_kernels)), counted(int(kernels), "kernel", "kernels")),
-        ("kernel time", format_ns(int(done["kernel_ns"].sum())), "summed over all captures"),
         ("systems", format_count(int(done["system_name"].replace("", pd.NA).nunique())), "by GPU name"),
     ]
     statements = headlines(results)
     if len(failed):
         share = f"{format_count(len(failed))} of {counted(len(fleet), 'capture', 'captures')}"
-        statements.append(("launch", f"{share} could not be analysed."))
-    statements += [
-        ("", f"{row['capture_name']}: {row['message']} [{row['code']}]") for row in failed.head(12).to_dict("records")
-    ]
+        statements.append(("", f"{share} could not be analysed: {_some(failed['capture_name'].tolist())}."))
     sections = sections_of("fleet", results, _FRAMES)
     if _is_job(results):
         sections.sort(key=lambda one: one.id != "fleet-ranks")
@@ -67,27 +63,29 @@ def _is_job(results: Results) -> bool:
 
 
 def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
-    """What limits the captures, one sentence a limit; each capture's own is in the table."""
+    """What limits the captures, one sentence a limit, last what is not known; each capture's own is in the table."""
     by_limit = done.astype({"limit": object}).groupby("limit", sort=False)["capture_name"].agg(list)
     said = []
-    for limit, names in sorted(by_limit.items(), key=lambda one: -len(one[1])):
+    for limit, names in sorted(by_limit.items(), key=lambda one: (one[0] == "unknown", -len(one[1]))):
         word = SENTENCES.get(f"word.{limit}", SENTENCES["word.unknown"])
-        more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-        said.append((str(limit), f"{len(names)} of {len(done)}: {word}: {', '.join(map(str, names[:3]))}{more}."))
+        said.append((str(limit), f"{len(names)} of {len(done)}: {word}: {_some(names)}."))
     return said
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join(map(str, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 # -- frames of `page.txt` -----------------------------------------------------------------------------------
 
 
 def _labelled(results: Results, table: str) -> pd.DataFrame:
-    """The rows of a table with ``label``: the workload, and system, framework and phase where they differ."""
+    """The rows of a table with ``label``: the workload, and system, framework and phase where it has several."""
     frame = results.frame(table)
     label = frame["workload_name"].astype(str)
     for column in ("system_name", "framework", "phase"):
-        if frame[column].nunique() > 1:
-            value = frame[column].astype(str)
-            label = label + (" · " + value).where(value.ne(""), "")
+        value = frame[column].astype(str)
+        label = label + (" · " + value).where(value.ne("") & (value.groupby(label).transform("nunique") > 1), "")
     return frame.assign(label=label)
 
 
