@@ -67,13 +67,23 @@ class Altered:
         amounts.duration_ns = np.where(rows, scaled, amounts.duration_ns)
         overlaps = rows & (amounts.gap_ns < 0)
         _scale(amounts.gap_ns, overlaps, factor[overlaps])
-        self.scale_copy_calls(rows, factor)
+        for times, at, alone, copies in self.copy_calls(rows):
+            times[at] = alone * (factor[copies] > 0) + np.rint((times[at] - alone) * factor[copies])
 
-    def scale_copy_calls(self, rows: np.ndarray, factor: np.ndarray) -> None:
-        """What calls that block for the copies among these operations do before and after them."""
-        copies = rows & self.are_copies() & self.amounts.is_blocking
-        _scale(self.amounts.latency_ns, copies, factor[copies])
-        _scale(self.amounts.after_ns, self.operations.call[copies], factor[copies])
+    def copy_calls(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+        """What calls that block for the copies among these operations do before and after them: times, where in these,
+        how much of each is the call alone, as with the shortest copies of its kind, and these copies."""
+        copies = self.are_copies() & self.amounts.is_blocking
+        same, duration, name = self.graph.amounts, self.operations.duration_ns, self.operations.name.codes
+        short = pd.Series(duration).groupby([name, copies]).transform("quantile", 0.25).to_numpy() >= duration
+        chosen, call = np.flatnonzero(rows & copies), self.operations.call
+        result = []
+        for times, before, at in ((self.amounts.latency_ns, same.latency_ns, np.arange(len(call))),
+                                  (self.amounts.after_ns, same.after_ns, call)):  # fmt: skip
+            usual = pd.Series(np.where(short, before[at], np.nan)).groupby([name, copies]).transform("median")
+            alone = np.minimum(usual.to_numpy()[chosen], before[at][chosen])
+            result.append((times, at[chosen], alone, chosen))
+        return result
 
     def without_operations(self, gone: np.ndarray) -> np.ndarray:
         """Operations that are gone (bool) take no time and leave no gap; the calls that launched nothing else."""
@@ -175,11 +185,13 @@ def _launches(of: Altered, factor: float) -> None:
 
 
 def _waits(of: Altered, factor: float) -> None:
-    """What waiting calls take beyond what they wait for; with the factor 0 nobody waits, for single values neither. A
-    free waits as before: it is an allocation."""
+    """What waiting calls, of copies too, take beyond what they wait for; with the factor 0 nobody waits, for single
+    values neither. A free waits as before: it is an allocation."""
     rows, amounts = np.flatnonzero((of.calls.wait >= 0) & ~of.calls.allocates), of.amounts
     _scale(amounts.own_ns, rows, factor)
     _scale(amounts.after_ns, rows, factor)
+    for times, at, alone, _ in of.copy_calls(of.are_copies()):
+        times[at] -= np.rint(alone * (1 - factor)).astype(times.dtype)
     if not factor:
         amounts.waits[rows] = False
         of.release((of.operations.is_read.astype(bool) & amounts.is_blocking) | of.blocking_launches())
@@ -223,7 +235,8 @@ def _without_copy_calls(of: Altered, _: float) -> None:
     """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
     is_copy = of.are_copies()
     of.without_operations(is_copy & (of.operations.duration_ns <= SHORT_COPY_NS))
-    of.scale_copy_calls(is_copy, np.zeros(len(is_copy)))
+    for times, at, *_ in of.copy_calls(is_copy):
+        times[at] = 0
     calls = of.operations.call[is_copy]
     of.without_calls(np.unique(calls[calls >= 0]))
 
