@@ -67,8 +67,8 @@ LISTS = {
     "amended": (AMENDED, amended_pairs, {}),
     # `embed 3` may be a layer of an embedding: each is a case of its own
     "refitted": (REFITTED, refitted_pairs, {"towers": {"is_word_right"}}),
-    # weights that are unpacked each time, copies inside the device before a graph, operators of a CPU at batch 1
-    "revised": (REVISED, revised_pairs, {"dequantised": {"place"}, "static_inputs": {"place"}, "cpu_batch": {"place"}}),
+    # operators of a CPU at batch 1
+    "revised": (REVISED, revised_pairs, {"cpu_batch": {"place"}}),
 }
 EACH = [(name, seed) for name, (edits, *_) in LISTS.items() for seed in range(2 * len(edits))]
 

@@ -3,7 +3,7 @@ experiment and the ideals of remedies alter."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pandas as pd
@@ -70,20 +70,17 @@ class Altered:
         for times, at, alone, copies in self.copy_calls(rows):
             times[at] = alone * (factor[copies] > 0) + np.rint((times[at] - alone) * factor[copies])
 
-    def copy_calls(self, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
+    def copy_calls(self, rows: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
         """What calls that block for the copies among these operations do before and after them: times, where in these,
         how much of each is the call alone, as with the shortest copies of its kind, and these copies."""
-        copies = self.are_copies() & self.amounts.is_blocking
-        same, duration, name = self.graph.amounts, self.operations.duration_ns, self.operations.name.codes
-        short = pd.Series(duration).groupby([name, copies]).transform("quantile", 0.25).to_numpy() >= duration
-        chosen, call = np.flatnonzero(rows & copies), self.operations.call
-        result = []
-        for times, before, at in ((self.amounts.latency_ns, same.latency_ns, np.arange(len(call))),
+        copies, same = np.flatnonzero(rows & self.are_copies() & self.amounts.is_blocking), self.graph.amounts
+        like, call = self.operations.name.codes[copies], self.operations.call[copies]
+        duration = pd.Series(self.operations.duration_ns[copies])
+        is_short = duration.le(duration.groupby(like).transform("quantile", 0.25))
+        for times, before, at in ((self.amounts.latency_ns, same.latency_ns, copies),
                                   (self.amounts.after_ns, same.after_ns, call)):  # fmt: skip
-            usual = pd.Series(np.where(short, before[at], np.nan)).groupby([name, copies]).transform("median")
-            alone = np.minimum(usual.to_numpy()[chosen], before[at][chosen])
-            result.append((times, at[chosen], alone, chosen))
-        return result
+            usual = pd.Series(before[at]).where(is_short).groupby(like).transform("median")
+            yield times, at, np.minimum(usual.to_numpy(), before[at]), copies
 
     def without_operations(self, gone: np.ndarray) -> np.ndarray:
         """Operations that are gone (bool) take no time and leave no gap; the calls that launched nothing else."""

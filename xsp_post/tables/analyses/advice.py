@@ -154,7 +154,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         least = factors if likely is None else likely
         known = ideal_gain(results, identity, limit.captures[0], [], least, with_launches=False)
     if known is not None and known < LEAST_RATIO:
-        if factors is None or change or not is_open:
+        if factors is None or not is_open:
             return None
         known = None  # all that it saves are launches
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)

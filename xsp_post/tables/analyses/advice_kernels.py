@@ -28,8 +28,8 @@ _MOVES = (
     r"copy_kernel|contiguous_kernel|CatArrayBatchedCopy|chunk_cat|split_with_sizes|FillFunctor|"
     r"^aten::(?:copy_|_to_copy|contiguous|cat|stack)$"
 )
-# To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast.
-_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel"
+# To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast; or from fewer.
+_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant(?!\w*(?:mul|gem|mm))"
 _CHECKPOINT = r"CheckpointFunctionBackward"
 _BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward)"
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
@@ -120,6 +120,7 @@ def _casts(situation: Situation) -> list[Found]:
     if situation.is_called(_OF_TRAINING).any():
         return []
     stream, product = rows["stream"].to_numpy(), rows["family"].isin(PRODUCTS).to_numpy()
+    casts &= ~product
     ends = np.append(~casts[1:] | (stream[1:] != stream[:-1]), True) if len(rows) else casts
     last = np.flatnonzero(ends)
     after = last[np.searchsorted(last, np.arange(len(rows)))] + 1 if len(rows) else last
@@ -299,27 +300,25 @@ def _copies(situation: Situation) -> list[Found]:
     if count >= LEAST_OPERATIONS * situation.execution_count and count > len(copies) / 2:
         facts = {"copy_count": len(pieces), "mean_bytes": int(pieces["bytes"].mean()), "waited_ns": waited}
         found += situation.found("copy-together", alone + waited, facts, is_open=True)
-    if not alone + waited or time[~inside & copies["is_small"]].sum() > time[~inside].sum() / 2:
+    if not alone + waited or time[copies["is_small"]].sum() > time.sum() / 2:
         return found
-    shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
     facts, seen = {"alone_ns": alone, "waited_ns": waited}, "waited" * bool(waited)
-    more = f" {format_ratio_percent(shares[0])} of the copies' time is inside the device." * bool(shares[0] > 0.5)
-    if shares[0] > 0.5:
-        how = "Copy less inside the device, or on another stream than the kernels"
-    elif shares[1] > 0.5 * time[~inside].sum():
-        how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
-    else:
-        how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
-        ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
+    shares = time[inside].sum() / max(time.sum(), 1), time[~inside & copies["memory_kind"].eq("pinned")].sum()
+    how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
+    less, gone = f" All else takes {format_ns(rest)}: no more of the copies can be hidden.", None
+    if shares[0] > 0.5:  # a kernel beside them has less of the memory that both use
+        rest, less = 0, f" {format_ratio_percent(shares[0])} of the copies' time is inside the device."
+        gone = _by_start(copies, np.where(inside, 0.0, 1.0))
+    elif shares[1] <= 0.5 * time[~inside].sum():
+        how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
+        ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
     if alone > rest:
-        less = f"{more} All else takes {format_ns(rest)}: no more of the copies can be hidden."
-        found += situation.found("copy-less", alone, facts, seen, more=less)
+        found += situation.found("copy-less", alone, facts, seen, more=less, factors=gone)
     spent = alone + waited if ideal else min(alone + waited, rest)
-    return found + situation.found("overlap-copies", spent, facts, seen, more=more, words={"how": how},
-                                   is_open=bool(ideal), ideal=ideal, likely=likely,
-                                   has_estimate=not ideal or likely is not None)  # fmt: skip
+    return found + situation.found("overlap-copies", spent, facts, seen, words={"how": how}, is_open=bool(ideal),
+                                   ideal=ideal, likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
 
 
 def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
