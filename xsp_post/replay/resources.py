@@ -187,7 +187,7 @@ def _waits(of: Altered, factor: float) -> None:
     rows, amounts = np.flatnonzero((of.calls.wait >= 0) & ~of.calls.allocates), of.amounts
     _scale(amounts.own_ns, rows, factor)
     _scale(amounts.after_ns, rows, factor)
-    for times, at, alone, _ in of.copy_calls(of.are_copies()):
+    for times, at, alone, _copies in of.copy_calls(of.are_copies()):
         times[at] -= np.rint(alone * (1 - factor)).astype(times.dtype)
     if not factor:
         amounts.waits[rows] = False
@@ -232,7 +232,7 @@ def _without_copy_calls(of: Altered, _: float) -> None:
     """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
     is_copy = of.are_copies()
     of.without_operations(is_copy & (of.operations.duration_ns <= SHORT_COPY_NS))
-    for times, at, *_ in of.copy_calls(is_copy):
+    for times, at, _alone, _copies in of.copy_calls(is_copy):
         times[at] = 0
     calls = of.operations.call[is_copy]
     of.without_calls(np.unique(calls[calls >= 0]))
