@@ -41,7 +41,7 @@ def _asked(results: Results, options: Options) -> str:
         zero = _origin(str(results.frame("captures", ["collector"])["collector"].iloc[0]), low)
         return f"that time; the recording is {_stretch(low - zero, high - zero)}"
     count = len(results.frame("iterations", ["iteration_index"]))
-    known = f"; the iterations are 0 … {count - 1}" if count else "; no model execution was found"
+    known = f"; the iterations are 0 … {count - 1}".removesuffix(" … 0") if count else "; no model execution was found"
     return f"iteration {options.iteration}{known}"
 
 

@@ -59,7 +59,11 @@ def _optimiser(situation: Situation) -> list[Found]:
     spent = situation.lost(situation.inside(f"^(?:{names})$"))
     facts = {"each": f"{count / max(paths['call_count'].sum(), 1):,.0f}", "waited_ns": spent}
     spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
-    return situation.found("fused-optimiser", spent, facts, "range", is_open=True, ideal=f"host:{names}=none")
+    # gradients that are set to none, as they are by default since PyTorch 2.0, are not filled with zeros
+    words = {"optimiser": situation.words["optimiser"] + ", zero_grad(set_to_none=True)" * ("zero_grad" in names)}
+    return situation.found(
+        "fused-optimiser", spent, facts, "range", words=words, is_open=True, ideal=f"host:{names}=none"
+    )
 
 
 def _launches(situation: Situation) -> list[Found]:
