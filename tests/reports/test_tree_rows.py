@@ -149,7 +149,7 @@ def test_names_that_differ_in_the_middle_stay_different_on_a_narrow_terminal():
 def test_the_column_of_what_limits_gives_way_last(wanted):
     rows = tree_rows.tree_rows(of_rows([("a range of a long name, long enough", -1, "MODEL", 200)]))
     rows = rows.assign(idle_ns=3, copy_ns=20, graph_ns=90, duration_ns=400, idle_cause="host_code")
-    words = {"idle_ns": "waited", "copy_ns": "copy time"}
+    words = {"idle_ns": "waited (most)", "copy_ns": "copy time"}
     shown, left = tree_table(rows, 75, wanted=wanted)
     assert words[wanted] in [str(one.header) for one in shown.columns] and left
     assert words[wanted] in tree_table(rows, 75)[1]
