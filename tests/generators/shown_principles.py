@@ -377,6 +377,33 @@ def evaluation_beside_steps():
     return d.program("", "x")
 
 
+def phase_and_siblings():
+    """`prefill` once, then four `next_token`, again and again: siblings, of which one text names a phase."""
+    d = desk("own")
+    for _ in range(4):
+        with d.step("prefill"):
+            d.go("ln_attn", "ln_mlp", times=3)
+            d.item()
+        for _ in range(4):
+            with d.step("next_token"):
+                d.go("ln_attn", "ln_mlp", times=2)
+                d.item()
+        d.idle(500, 900)
+    return d.program("", "x")
+
+
+def copies_outside_ranges():
+    """Eight `judge` of one to eight layers; new weights are copied before each second one, outside every range."""
+    d = desk("own")
+    for k in range(8):
+        if k % 2 == 0:
+            d.t.copy(400_000_000)
+        with d.step("judge"):
+            d.go("ln_attn", "ln_mlp", times=1 + 3 * k % 8)
+        d.idle(100, 900)
+    return d.program("", "x")
+
+
 def another_thread_and_stream():
     """A thread feeds pictures on a stream of its own, and reductions run on a third one; no range."""
     d = desk()

@@ -138,6 +138,8 @@ SHOWN = {
     "optional_part_in_layers": "what comes in the layers of some steps bounds none",
     "update_behind_backward": "an update that only its operators show ends the step of the backward pass before it",
     "evaluation_beside_steps": "ranges of the same level that do a layer's work beside marked ones are executions, too",
+    "phase_and_siblings": "ranges beside phases that no step holds are weighed with these",
+    "copies_outside_ranges": "what is copied outside every range with kernels need be in no execution",
     "level_of_layers": "of blocks in blocks the layers are those that repeat more often and cover more",
 }
 

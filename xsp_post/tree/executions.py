@@ -68,7 +68,7 @@ class Candidate:
     @property
     def option(self) -> str:
         """How the user selects this candidate."""
-        if self.turn is not None or self.rule == SEQUENCE:
+        if (self.turn is not None or self.rule == SEQUENCE) and self.rule in _WORD_OF_RULE:
             return f"--executions {_WORD_OF_RULE[self.rule]}"
         if not self.names:
             return ""
@@ -405,7 +405,7 @@ class _Finder:
         inner = (self._counts | self._roots) & ranges.inside(marked)
         if marked.any():  # calls of the model beside the steps, as in an evaluation
             inner |= self._roots & ~ranges.inside(loose) & ~ranges.around(marked | loose)
-            inner |= self._beside(marked) & ~phase
+        inner |= self._beside(marked | loose) & ~phase
         found = self._levels(MARKERS, marked | ranges.outermost(loose) | inner, prior)
         # one range called like a phase, among others: a word
         if found is None or marked.any() or len(found.spans) >= 2:
