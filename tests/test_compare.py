@@ -148,15 +148,16 @@ def test_holm_lies_between_p_and_bonferroni_and_keeps_the_order(p):
 
 
 def test_repeats_give_welch_on_the_captures_means():
-    """With repeats the interval is as wide as Welch's on one mean per capture."""
+    """With repeats the interval is as wide as Welch's on the logarithm of one mean per capture."""
     rng = np.random.default_rng(3)
     means = [1e6 * rng.lognormal(0, 0.2, 4) for _ in range(2)]
     values = np.concatenate([np.repeat(m, 10) for m in means])
     sides = np.repeat([0, 1], 40)
     captures = np.tile(np.repeat(np.arange(4), 10), 2)
     row = differences(values, np.zeros(80, np.int64), sides, captures, 1, 0.0, 0.0).iloc[0]
-    expected = compare_samples(means[0], means[1], trim_ratio=0.0)
-    assert row["ci_high"] - row["ci_low"] == pytest.approx(expected.ci_high - expected.ci_low)
+    expected = compare_samples(np.log(means[0]), np.log(means[1]), trim_ratio=0.0)
+    assert 2 * row["half"] == pytest.approx(expected.ci_high - expected.ci_low)
+    assert np.log((row["ci_high"] + row["base"]) / (row["ci_low"] + row["base"])) == pytest.approx(2 * row["half"])
     assert (row["base_count"], row["other_count"], row["interval_over"]) == (40, 40, "captures")
 
 

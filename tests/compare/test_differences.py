@@ -28,19 +28,20 @@ SPREAD, RESOLUTION = 0.02, 500.0
 
 
 def one_side(samples, is_repeated):
-    """Estimate, standard error and degrees of freedom of one group on one side: lists of values by capture."""
+    """Estimate, and the standard error and degrees of freedom of its logarithm, of one group on one side: lists of
+    values by capture. Of logarithms of what lies above the resolution."""
     values = [value for mine in samples for value in mine]
-    estimate = trimmed_mean(values)
+    estimate, logs = trimmed_mean(values), [[math.log(value + RESOLUTION) for value in mine] for mine in samples]
+    unsure = RESOLUTION / (estimate + RESOLUTION)
     if is_repeated:
-        means = [trimmed_mean(mine) for mine in samples]
-        error = stats.sem(means)
-        return estimate, math.hypot(error, 0.25 * SPREAD * estimate, RESOLUTION), len(means) - 1
+        means = [trimmed_mean(mine) for mine in logs]
+        return estimate, math.hypot(stats.sem(means), 0.25 * SPREAD, unsure), len(means) - 1
     if len(values) < 2:
         return estimate, math.nan, 0
     dropped = len(values) // 5  # of each end: the error of a trimmed mean is that of the Winsorised sample (Yuen)
-    kept, inside = len(values) - 2 * dropped, stats.mstats.winsorize(np.array(values, float), limits=(0.2, 0.2))
+    kept, inside = len(values) - 2 * dropped, stats.mstats.winsorize(np.concatenate(logs), limits=(0.2, 0.2))
     own = np.sum((inside - inside.mean()) ** 2) / (kept * (kept - 1))
-    assumed = RESOLUTION**2 + (SPREAD * estimate) ** 2
+    assumed = unsure**2 + SPREAD**2
     freedom = (own + assumed) ** 2 / (own**2 / (kept - 1) + assumed**2 / 12)
     return estimate, math.sqrt(own + assumed), freedom
 
@@ -48,18 +49,21 @@ def one_side(samples, is_repeated):
 def expected_of(base, other):
     is_repeated = len(base) > 1 and len(other) > 1
     (one, error_1, freedom_1), (two, error_2, freedom_2) = (one_side(side, is_repeated) for side in (base, other))
-    error = math.hypot(error_1, error_2)
+    error, ratio = math.hypot(error_1, error_2), (two + RESOLUTION) / (one + RESOLUTION)
     result = {"base": one, "other": two, "difference": two - one, "ratio": (two - one) / one,
               "base_count": sum(map(len, base)), "other_count": sum(map(len, other)),
               "interval_over": CAPTURES if is_repeated else ITERATIONS}  # fmt: skip
     if not freedom_1 or not freedom_2:
-        return {**result, "p_value": math.nan, "ci_low": math.nan, "ci_high": math.nan, "detectable": math.nan}
+        unknown = dict.fromkeys(("p_value", "ci_low", "ci_high", "detectable", "half"), math.nan)
+        return {**result, **unknown}
     freedom = error**4 / (error_1**4 / freedom_1 + error_2**4 / freedom_2)
     half = stats.t.ppf(0.975, freedom) * error
     power = stats.t.ppf(0.8, freedom) * error  # 80 % of the comparisons lie above it
+    factors = (ratio * math.exp(-half), ratio * math.exp(half), math.exp(half + power))
+    low, high, most = ((one + RESOLUTION) * (factor - 1) for factor in factors)
     return {
-        **result, "p_value": 2 * stats.t.sf(abs(two - one) / error, freedom), "ci_low": two - one - half,
-        "ci_high": two - one + half, "detectable": half + power,
+        **result, "p_value": 2 * stats.t.sf(abs(math.log(ratio)) / error, freedom), "ci_low": low, "ci_high": high,
+        "detectable": most, "half": half,
     }  # fmt: skip
 
 

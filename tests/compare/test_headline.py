@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -13,8 +14,10 @@ import pytest
 from builders import ExportBuilder
 from generators.simulator import Act, Machine, Program, World
 from helpers import called
+from test_compare import run
 
-from xsp_post.compare import compare
+from xsp_post.base.errors import BarNotMetError, UndecidedError
+from xsp_post.compare import check_bars, compare, parse_bar
 from xsp_post.compare.headline import LATENCY, PERIOD, _elapsed, _executions, _of_executions, _paces
 from xsp_post.compare.impact import are_unlike
 from xsp_post.compare.matching import match_cases
@@ -310,3 +313,37 @@ def test_the_first_example_of_the_page_for_continuous_integration_is_green_witho
     assert slow.returncode == 1 and "[bar-not-met]" in slow.stderr
     unsure = called(*[one.replace("10%", "3%") for one in command[1:]], cwd=tmp_path)
     assert unsure.returncode == 7 and "[bar-undecided]" in unsure.stderr
+
+
+def recorded(seed, before_ms, within_ms):
+    """One recording of a program whose steps took so long before it and within it, by `record`'s own clock."""
+    results = run(seed, repeats=1, scale=within_ms / 200, iterations=5)
+    steps = {"step_before_ns": before_ms * 1e6, "step_recorded_ns": within_ms * 1e6}
+    return replace(results, frames={**results.frames, "captures": results.frame("captures").assign(**steps)})
+
+
+@pytest.mark.parametrize(
+    ("before", "within", "word"),
+    [(110, 12.5, "Not decided"), (98, 116, "Faster"), (186, 220, "The same"), (170, 90, "Not decided"),
+     (360, 440, "Slower"), (np.nan, 12.5, "Faster")],
+)  # fmt: skip
+def test_steps_outside_the_recordings_that_changed_otherwise_widen_the_interval(before, within, word):
+    """Two measurements of one change, within the recordings and outside: the interval holds both, and all else that is
+    said agrees with it."""
+    comparison = compare(recorded(1, 186, 220), recorded(2, before, within))
+    summary = comparison.frame("compare_summary")
+    said = summary["statement"].iloc[0]
+    assert said.startswith(f"{word}: ")
+    is_unlike = abs(np.log(within / 220 * 186 / before)) > 0.1
+    assert ("steps outside the recordings changed by" in said) == is_unlike
+    row = comparison.frame("compare_models").set_index("quantity").loc["model_latency"]
+    if is_unlike:
+        assert row["ci_low_value"] < (before / 186 - 1) * row["base_value"] < row["ci_high_value"]
+    assert row["change"] == {"Faster": "less", "Slower": "more"}.get(word, "no difference shown")
+    ends = [f"{abs(row[end] / row['base_value']):.1%}".replace("%", " %") for end in ("ci_low_value", "ci_high_value")]
+    assert all(end in said for end in (ends if word != "The same" else [max(ends, key=lambda x: float(x[:-2]))]))
+    assert summary["is_difference"].any() == (word in ("Faster", "Slower"))
+    bar = parse_bar("model_latency>3%")
+    outcome = {"Slower": BarNotMetError, "Not decided": UndecidedError, "The same": UndecidedError}.get(word)
+    with pytest.raises(outcome) if outcome else nullcontext():
+        check_bars(comparison, [bar])

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from xsp_post.commands.record import step_times
-from xsp_post.workload.program import SUMMARY
-from xsp_post.workload.recording import _step_times
+from xsp_post.model.capture import SUMMARY
+from xsp_post.model.capture import step_times as recorded_steps
 
 MS = 1_000_000
 
@@ -22,14 +22,23 @@ def test_the_start_of_the_profiler_is_no_part_of_a_step(starting_ms, expected, t
     begun = [0, 530, 574, 803, 848, 894]
     summary = {"begun_ns": [at * MS for at in begun], "warmup_count": 3, "starting_ns": starting_ms * MS}
     (tmp_path / SUMMARY).write_text(json.dumps(summary))
-    before, within = _step_times(tmp_path)
-    assert before == pytest.approx(expected) and within == pytest.approx(0.0455)
+    expected = {"step_before_ns": expected * 1e9, "step_recorded_ns": 45.5 * MS}
+    assert recorded_steps(tmp_path) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("begun", [[], [5], [5, 6]])
 def test_too_few_steps_say_nothing(begun, tmp_path):
     (tmp_path / SUMMARY).write_text(json.dumps({"begun_ns": begun, "warmup_count": 1, "starting_ns": 3}))
-    assert _step_times(tmp_path) == (None, None)
+    assert recorded_steps(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"begun_ns": 5, "warmup_count": 1}', '{"begun_ns": ["a", "b"], "warmup_count": 1}', "{",
+             '{"begun_ns": [1, 2, 3], "warmup_count": "x"}', '{"begun_ns": [3, 2, 1, 0], "warmup_count": 2}']
+)  # fmt: skip
+def test_a_file_of_that_name_that_says_something_else_says_nothing(text, tmp_path):
+    (tmp_path / SUMMARY).write_text(text)
+    assert recorded_steps(tmp_path) == {}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_too_few_steps_say_nothing(begun, tmp_path):
     [(0.01, 0.0199, ""), (0.01, 0.0051, ""), (0.01, 0.031, "3.1 times as long"), (0.01, 0.0049, "0.49 times")],
 )
 def test_recorded_steps_that_are_unlike_those_before_are_warned_of(before_s, within_s, warned):
-    said = step_times(before_s, within_s)
+    said = step_times(before_s * 1e9, within_s * 1e9)
     assert said.startswith("A step took 10.0 ms before the recording")
     assert ("Warning" in said) is bool(warned) and warned in said
     assert ("the profiler" in said.partition("Warning")[2]) is (bool(warned) and within_s > before_s)

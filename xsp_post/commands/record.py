@@ -1,5 +1,6 @@
 """`xsp-post record -- PROGRAM`: a short recording of a program, its store, and what limits it."""
 
+import math
 import shutil
 from contextlib import suppress
 from dataclasses import replace
@@ -50,20 +51,18 @@ def record(
         shared.say("A program is ended after the recorded steps (--to-the-end lets it run on).")
     if made.exit_code:
         shared.say(f"The program ended with {made.exit_code} behind the recording.")
-    if made.step_before_s and made.step_within_s:
-        shared.say(step_times(made.step_before_s, made.step_within_s))
     _show(store, output / last if last else None, as_json)
 
 
-def step_times(before_s: float, within_s: float) -> str:
-    """How long a step took before the recording and within it, and a warning where these are not alike."""
+def step_times(before_ns: float, within_ns: float) -> str:
+    """How long a step took before the recording and within it, and a warning where these are not alike; '' unknown."""
     from xsp_post.reports.verdict import PROFILED_RATIO
 
-    said = (
-        f"A step took {format_ns(before_s * 1e9)} before the recording (median) and {format_ns(within_s * 1e9)} while "
-    )
+    if math.isnan(before_ns + within_ns):
+        return ""
+    said = f"A step took {format_ns(before_ns)} before the recording (median) and {format_ns(within_ns)} while "
     said += "it was recorded."
-    ratio = within_s / before_s
+    ratio = within_ns / before_ns
     if 1 / PROFILED_RATIO < ratio < PROFILED_RATIO:
         return said
     why = "Other steps were recorded (--warmup, --steps)" + ", or the profiler slows them down" * (ratio > 1)
@@ -89,6 +88,9 @@ def _show(store: Path, last: Path | None, as_json: bool) -> None:
     from xsp_post.reports.terminal_text import say
 
     results = shared.results_of([store], DEFAULTS)
+    steps = results.frame("captures", ["step_before_ns", "step_recorded_ns"]).iloc[0]
+    if told := step_times(*steps):
+        shared.say(told)
     said = report.why(results, is_brief=not as_json)
     change = _change(last, store) if last is not None else ""
     if as_json:

@@ -26,7 +26,7 @@ from xsp_post.compare.differences import (
     differences,
     holm,
 )
-from xsp_post.compare.headline import PERIOD, headlines, of_recordings, paces
+from xsp_post.compare.headline import ASSUMED, PERIOD, Headline, headlines, of_recordings, outside_changes, paces
 from xsp_post.compare.impact import are_unlike, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.compare.memory import memory_statements, memory_totals
@@ -64,7 +64,10 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     options = options or CompareOptions()
     cases, sides = matching.match_cases(base, other)
     shape = structure(base, other)
-    spread = options.least_spread if options.least_spread is not None else _least_spread(base)
+    least = options.least_spread if options.least_spread is not None else _least_spread(base)
+    outside, recorded = outside_changes(base, other)
+    apart = abs(recorded - outside) / 2  # two measurements of one change: the spread of one step on one side
+    spread = float(np.hypot(least, np.nan_to_num(apart)))
     layer_samples = _in_both_runs(pd.concat([matching.layer_samples(side) for side in sides], ignore_index=True))
     renamed = matching.renamed_layers(layer_samples)
     layer_samples = matching.with_base_paths(layer_samples, renamed)
@@ -73,7 +76,7 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     steps = compared_steps(base, other, spread)
     heads = step_headlines(steps) or (headlines(sides, spread) if is_one_unit else [])
     is_period = any(one.window == PERIOD for one in heads)
-    tables = {"models": _models(sides, work, spread, is_period), "layers": _layers(layer_samples, spread)}
+    tables = {"models": _models(sides, work, spread, heads), "layers": _layers(layer_samples, spread)}
     has_executions = bool(tables["models"]["quantity"].eq("model_latency").any()) and is_one_unit
     found = impact(sides, has_executions=has_executions, is_period=is_period)
     if found is not None:
@@ -105,9 +108,12 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
         frames[f"compare_{name}"] = empty if found is None else vars(found)[name][list(empty)].reset_index(drop=True)
     memory = memory_totals(base, other)
     frames["compare_totals"] = together("compare_totals", (frames["compare_totals"], memory))
+    heads = heads or of_recordings(sides, found, spread)
+    if apart > least:
+        heads = [replace(one, outside=float(np.expm1(outside))) for one in heads]
     clocks = clock_statements(base, other, frames["compare_names"])
     said = [
-        *statements(frames, shape, found, clocks, heads or of_recordings(sides, found, spread), are_operators),
+        *statements(frames, shape, found, clocks, heads, are_operators),
         *step_statements(steps),
         *memory_statements(memory),
     ]
@@ -126,11 +132,12 @@ def _least_spread(results: Results) -> float:
 # -- tables -------------------------------------------------------------------------------------------------
 
 
-def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, is_period: bool) -> pd.DataFrame:
-    """``is_period``: the time from one execution to the next is what the headline speaks of."""
+def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, heads: list[Headline]) -> pd.DataFrame:
+    """What ``heads`` say of a quantity is said of it here: its times, and the interval of the change."""
     keys = ["pair_index", "quantity"]
     samples = pd.concat(
-        [matching.model_samples(*pair) for pair in zip(sides, work)] + [paces(side) for side in sides if is_period],
+        [matching.model_samples(*pair) for pair in zip(sides, work)]
+        + [paces(side) for side in sides if any(head.window == PERIOD for head in heads)],
         ignore_index=True,
     )
     is_count = samples["quantity"] == "kernel_count"
@@ -140,7 +147,16 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, is_perio
     exact = _is_exact(samples, keys, table) & (table["quantity"] == "kernel_count")
     table.loc[exact, ["p_value", "ci_low", "ci_high", "detectable"]] = np.nan
     table.loc[exact, "interval_over"] = ""
-    table["is_exact"] = exact
+    table["is_exact"], table["is_asked"] = exact, False
+    for head in heads:
+        quantity = PERIOD if head.window == PERIOD else "model_latency"
+        row = table["pair_index"].eq(head.pair) & table["quantity"].eq(quantity)
+        change = head.other_ns - head.base_ns
+        known = {"base": head.base_ns, "other": head.other_ns, "difference": change, "ratio": change / head.base_ns}
+        if head.interval != ASSUMED:
+            ends = [((1 + end) * head.scale - 1) * head.base_ns for end in (head.low, head.high)]
+            known |= {"ci_low": ends[0], "ci_high": ends[1], "p_value": head.p_value, "is_asked": True}
+        table.loc[row, list(known)] = list(known.values())
     order = ["period", "model_latency", "kernel_latency", "gpu_busy", "kernel_count"]
     table["rank"] = table["quantity"].map({name: i for i, name in enumerate(order)})
     return table
@@ -296,7 +312,9 @@ def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
     total = sum(_SHARES[name] for name in tested) or 1.0
     result = {}
     for name, table in tables.items():
-        adjusted = np.minimum(holm(table["p_value"].to_numpy(np.float64)) * total / _SHARES[name], 1.0)
+        is_asked = table["is_asked"].astype(bool) if "is_asked" in table else pd.Series(False, table.index)
+        adjusted = np.minimum(holm(table["p_value"].mask(is_asked)) * total / _SHARES[name], 1.0)
+        adjusted = np.where(is_asked, table["p_value"], adjusted)  # the question itself is one, not one of many
         is_shown = adjusted < SIGNIFICANCE
         # with a single capture on a side the spread between runs is taken for granted, not measured
         is_significant = is_shown & (table["interval_over"] == CAPTURES).to_numpy(bool)

@@ -48,19 +48,24 @@ def differences(
     """Per group, other − base with interval and p-value of that row alone. One row per group, shape (count,).
 
     ``values``, ``groups``, ``sides`` (0 base, 1 other) and ``captures`` have shape (n,). Columns: base, other,
-    difference, ratio, ci_low, ci_high, p_value, detectable, base_count, other_count, interval_over. A side without
-    values gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
+    difference, ratio, ci_low, ci_high, p_value, detectable, half, base_count, other_count, interval_over. A side
+    without values gives NaN; with a single value the interval and p are NaN. ``resolution`` is of the values' unit.
+    Logarithms are compared, and ``half`` is half the interval of theirs: what disturbs an execution makes it several
+    times as long, and no interval reaches below −100 %.
     """
-    summaries, of_sides = [], (sides == 0, sides == 1)
+    summaries, estimates, of_sides = [], [], (sides == 0, sides == 1)
     repeats = [_repeats(groups[mine], captures[mine], count) for mine in of_sides]
     single = (repeats[0] < 2) | (repeats[1] < 2)
+    logs = np.log(np.maximum(values, 0) + resolution)
     for mine in of_sides:
-        summary = summarise_repeats(values[mine], groups[mine], captures[mine], count)
-        floor = REPEATED_SHARE * least_spread * summary["trimmed_mean"].to_numpy()
-        summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor**2 + resolution**2)
-        pooled = summarise_groups(values[mine], groups[mine], count)
-        mean, own = pooled["trimmed_mean"].to_numpy(), pooled["standard_error"].to_numpy() ** 2
-        assumed = resolution**2 + (least_spread * mean) ** 2
+        summary = summarise_repeats(logs[mine], groups[mine], captures[mine], count)
+        pooled = summarise_groups(logs[mine], groups[mine], count)
+        estimates.append(summarise_groups(values[mine], groups[mine], count)["trimmed_mean"].to_numpy())
+        above = np.maximum(estimates[-1], 0) + resolution
+        unsure = (resolution / above) ** 2
+        floor = unsure + (REPEATED_SHARE * least_spread) ** 2
+        summary["standard_error"] = np.sqrt(summary["standard_error"].to_numpy() ** 2 + floor)
+        own, assumed = pooled["standard_error"].to_numpy() ** 2, unsure + least_spread**2
         stand_in = np.sqrt(own + assumed)
         # Welch-Satterthwaite: the iterations that are kept have their number less one, what is taken for granted a few
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -68,15 +73,19 @@ def differences(
             freedom = (own + assumed) ** 2 / (own**2 / kept + assumed**2 / STAND_IN_FREEDOM)
         summary.loc[single, "standard_error"] = stand_in[single]
         summary.loc[single, "degrees_of_freedom"] = freedom[single]
-        summaries.append(summary)
+        summaries.append(summary.assign(trimmed_mean=np.log(above)))
     compared = compare_summaries(summaries[0], summaries[1])
-    return compared[["base", "other", "difference", "ci_low", "ci_high", "p_value"]].assign(
-        ratio=divide(compared["difference"], compared["base"]),
-        detectable=detectable(compared["standard_error"], compared["degrees_of_freedom"]),
+    base, other = estimates
+    smallest = detectable(compared["standard_error"], compared["degrees_of_freedom"])
+    scale = np.maximum(base, 0) + resolution
+    ends = {name: scale * np.expm1(compared[name].to_numpy()) for name in ("ci_low", "ci_high")}
+    return pd.DataFrame({"base": base, "other": other, "difference": other - base}).assign(
+        **ends, p_value=compared["p_value"], ratio=divide(other - base, base), detectable=scale * np.expm1(smallest),
+        half=(compared["ci_high"] - compared["ci_low"]) / 2,
         base_count=summaries[0]["count"].to_numpy(np.int64),
         other_count=summaries[1]["count"].to_numpy(np.int64),
         interval_over=np.where(single, ITERATIONS, CAPTURES),
-    )
+    )  # fmt: skip
 
 
 def detectable(standard_error: npt.ArrayLike, degrees_of_freedom: npt.ArrayLike) -> FloatArray:

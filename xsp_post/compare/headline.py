@@ -2,24 +2,16 @@
 
 import re
 from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.statistics import t_quantiles, trimmed_mean
-from xsp_post.compare.differences import (
-    CAPTURES,
-    FASTER,
-    REPEATED_SHARE,
-    RESOLUTION_NS,
-    SIGNIFICANCE,
-    SLOWER,
-    STAND_IN_FREEDOM,
-    differences,
-)
+from xsp_post.compare.differences import CAPTURES, FASTER, SIGNIFICANCE, SLOWER, STAND_IN_FREEDOM, differences
 from xsp_post.compare.impact import EXECUTION, WORK, Impact
 from xsp_post.compare.matching import SAMPLE_COLUMNS, Side
-from xsp_post.model.results import frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.recording import shared_captures
 from xsp_post.tables.analyses.limits import LOADING
 
@@ -64,6 +56,8 @@ class Headline:
     mean_ratio: float = np.nan
     slow: tuple[tuple[int, int], ...] = ()
     usual_ns: tuple[float, ...] = ()
+    pair: int = -1  # of cases, whose executions these are; −1 several
+    outside: float = np.nan  # how much steps outside the recordings changed, where that is not alike
 
     @property
     def ratio(self) -> float:
@@ -76,6 +70,14 @@ class Headline:
         if self.low > 0 or self.high < 0:
             return SLOWER if self.low > 0 else FASTER
         return SAME if max(abs(self.low), abs(self.high)) <= SAME_RATIO else UNDECIDED
+
+    @property
+    def p_value(self) -> float:
+        """The chance of a ratio as far from none, below 5 % where the interval leaves out none; NaN: assumed."""
+        low, high = np.log1p(self.low), np.log1p(self.high)
+        normal = NormalDist()
+        far = normal.inv_cdf(1 - SIGNIFICANCE / 2) * abs(low + high) / max(high - low, np.finfo(float).tiny)
+        return np.nan if self.interval == ASSUMED else 2 * normal.cdf(-far)
 
     @property
     def is_same_but_slow_ones(self) -> bool:
@@ -93,13 +95,20 @@ def headlines(sides: list[Side], spread: float) -> list[Headline]:
     made = []
     for one, group in pairs.groupby(keys, sort=False):
         mine = [frame[frame["pair_index"].isin(group.index)] for frame in matched]
-        made.append((_words(*one), _of_executions(mine, spread, sizes)))
+        pair = int(group.index[0]) if len(group) == 1 else -1
+        made.append((_words(*one), pair, _of_executions(mine, spread, sizes)))
     if len(made) == 1:
-        made = [("", made[0][1])]
+        made = [("", *made[0][1:])]
     if not made and all(len(frame) for frame in rows):
         mine = [_main(frame, keys) for frame in rows]
-        made = [("", _of_executions(mine, spread, sizes))]
-    return [replace(one, label=label) for label, one in made if one is not None]
+        made = [("", -1, _of_executions(mine, spread, sizes))]
+    return [replace(one, label=label, pair=pair) for label, pair, one in made if one is not None]
+
+
+def outside_changes(base: Results, other: Results) -> np.ndarray:
+    """How much steps outside the recordings changed, and those within, by one clock: logarithms, NaN unknown."""
+    frames = [frame_or_empty(side, "captures", ["step_before_ns", "step_recorded_ns"]) for side in (base, other)]
+    return np.subtract(*(np.log(frame.to_numpy(np.float64)).mean(axis=0) for frame in reversed(frames)))
 
 
 def _words(phase: object, batch: object) -> str:
@@ -189,10 +198,7 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
         return None
     batches = [int(frame["batch_size"].iloc[0]) for frame in rows]
     scale = batches[1] / batches[0] if min(batches) > 0 else sizes
-    # of logarithms: a ratio is asked for, and what disturbs an execution makes it several times as long
-    unsure = spread * (REPEATED_SHARE if all(frame["capture_id"].nunique() > 1 for frame in samples) else 1.0)
-    unsure = float(np.hypot(unsure, RESOLUTION_NS / values.min()))
-    half, interval = _half_interval(np.log(values), side, capture, unsure)
+    half, interval = _half_interval(values, side, capture, spread)
     ratio = other / base / scale
     low, high = ratio * np.exp(-half) - 1, ratio * np.exp(half) - 1
     each = [values[side == which] for which in (0, 1)]
@@ -206,21 +212,19 @@ def _of_executions(rows: list[pd.DataFrame], spread: float, sizes: float) -> Hea
     usual = ~np.concatenate(is_other)
     if said.word in (FASTER, SLOWER) or usual.all() or ends[0] is None or ends[1] is None:
         return said
-    half, interval = _half_interval(np.log(values[usual]), side[usual], capture[usual], unsure)
+    half, interval = _half_interval(values[usual], side[usual], capture[usual], spread)
     low, high = (ends[1][k] / ends[0][1 - k] / scale * np.exp((2 * k - 1) * half) - 1 for k in (0, 1))
     all_of_them = replace(said, base_ns=means[0], other_ns=means[1], low=low, high=high, interval=interval,
                           usual_ns=tuple(float(times[~one].mean()) for times, one in zip(each, is_other)))  # fmt: skip
     return all_of_them if all_of_them.word in (FASTER, SLOWER) else said
 
 
-def _half_interval(logs: np.ndarray, side: np.ndarray, capture: np.ndarray, unsure: float) -> tuple[float, str]:
+def _half_interval(values: np.ndarray, side: np.ndarray, capture: np.ndarray, spread: float) -> tuple[float, str]:
     """Half the interval of the difference of logarithms, and how it was found."""
-    none = np.zeros(len(logs), np.int64)
-    tested = differences(logs, none, side, capture, 1, least_spread=0.0, resolution=unsure).iloc[0]
-    half = (float(tested["ci_high"]) - float(tested["ci_low"])) / 2
-    if np.isnan(half):
-        return _assumed(_ONE_SPREAD), ASSUMED
-    return half, OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
+    tested = differences(values, np.zeros(len(values), np.int64), side, capture, 1, spread).iloc[0]
+    if np.isnan(tested["half"]):
+        return _assumed(max(_ONE_SPREAD, spread)), ASSUMED
+    return float(tested["half"]), OVER_CAPTURES if tested["interval_over"] == CAPTURES else OVER_EXECUTIONS
 
 
 def _mean_between(times: np.ndarray, is_other: np.ndarray, loading_ns: np.ndarray) -> tuple[float, float] | None:
@@ -263,7 +267,9 @@ def of_recordings(sides: list[Side], found: Impact | None, spread: float) -> lis
         return []
     scale, is_work = _size_ratio(sides), found.unit == WORK
     # the kernels of a long recording average what disturbs one execution
-    half, ends = (_assumed(spread), (found.high, found.low)) if is_work else (_assumed(_ONE_SPREAD), (1.0, 1.0))
+    half, ends = (
+        (_assumed(spread), (found.high, found.low)) if is_work else (_assumed(max(_ONE_SPREAD, spread)), (1.0, 1.0))
+    )
     ratios = window["other_value"] / window["base_value"] / np.array(ends) / scale
     low, high = ratios * np.exp((-half, half)) - 1
     return [Headline(found.unit, "", base, other, low, high, BY_NAME if is_work else ASSUMED, scale)]

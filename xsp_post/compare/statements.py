@@ -11,9 +11,9 @@ import pandas as pd
 
 from xsp_post.base.texts import sentence
 from xsp_post.compare.clock import LEAST_CHANGE
-from xsp_post.compare.differences import FASTER, LESS, MORE, SET_CHANGES, SLOWER
+from xsp_post.compare.differences import FASTER, LESS, MORE, NOT_SHOWN, SET_CHANGES, SLOWER
 from xsp_post.compare.headline import SAME, UNDECIDED, Headline
-from xsp_post.compare.impact import RECORDING, WORK, Impact
+from xsp_post.compare.impact import EXECUTION, RECORDING, WORK, Impact
 from xsp_post.compare.matching import BASE
 from xsp_post.compare.structure import Statement, Structure
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
@@ -46,7 +46,7 @@ def statements(
             told.append((about, _rows_sentence(table, what, column), bool(_is_shown(table).any())))
     if found is not None:
         head = heads[0] if len(heads) == 1 else None
-        told = [*evidence(found), *largest(found), *causes(found, head), *clocks, *told]
+        told = [*evidence(found), *largest(found, kernels), *causes(found, head), *clocks, *told]
     if shape.is_ranges_only:
         told.insert(0, ("ranges only", said("ranges-only", count=format_count(len(shape.order[BASE]))), True))
     told.insert(0, _first(heads) or _verdict(models, layers, kernels))
@@ -113,17 +113,23 @@ def sentence_of(head: Headline) -> str:
         change = said("per-sample", change=change)
     most = format_ratio_percent(max(abs(head.low), abs(head.high)))
     kind = f"{'within' if head.word == SAME else 'interval'}.{head.interval}"
+    is_unlike = not np.isnan(head.outside)
+    outside = said("outside", change=signed_ratio(head.outside)) if is_unlike else ""
     text = said(
         "headline", word=said(head.word), times=f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)}",
         window=said(f"window.{head.window}"), ratio=ratio, change=change,
-        sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most),
+        sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most) + outside,
     )  # fmt: skip
     if head.usual_ns or head.is_same_but_slow_ones:
         base, other = (f"{format_count(slow)} of {format_count(count)}" for slow, count in head.slow)
         usual = " → ".join(map(format_ns, head.usual_ns))
         key = "by-slow-ones" if usual else "slow-ones"
         return f"{text[:-1]}{said(key, times=f'{head.mean_ratio:#.3g}', usual=usual, base=base, other=other)}"
-    return f"{text} {said(f'decides.{head.interval}')}" if head.word == UNDECIDED else text
+    return (
+        f"{text} {said('decides.outside' if is_unlike else f'decides.{head.interval}')}"
+        if head.word == UNDECIDED
+        else text
+    )
 
 
 def evidence(found: Impact) -> list[Statement]:
@@ -158,13 +164,17 @@ def _base_window(found: Impact) -> float:
     return float(found.totals.loc[found.totals["quantity"].eq("window"), "base_per_unit"].iloc[0])
 
 
-def largest(found: Impact) -> list[Statement]:
-    """The kernels that cost and save most, by name."""
+def largest(found: Impact, kernels: pd.DataFrame) -> list[Statement]:
+    """The kernels that cost and save most, by name; of executions those of which a row shows it."""
     told: list[Statement] = []
     if not found.unit:
         return told
     sign = np.sign(found.names["impact_ns"])
-    for subject, rows in (("largest regression", found.names[sign > 0]), ("largest gain", found.names[sign < 0])):
+    for subject, way, against in (("largest regression", 1, FASTER), ("largest gain", -1, SLOWER)):
+        rows = found.names[sign == way]
+        if found.unit == EXECUTION and len(kernels):
+            shown = kernels[~kernels["change"].isin([NOT_SHOWN, against])]
+            rows = rows[rows["name"].isin([*shown["name"], *shown["other_name"]])]
         if rows.empty or abs(rows["impact_ns"].iloc[0]) < 0.001 * max(_base_window(found), 1.0):
             continue
         row = rows.iloc[0]

@@ -1,7 +1,7 @@
 """Captures in: one path → what it is → the reader for it."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -138,6 +138,7 @@ def load(path: Path, *, reading: SqliteTables | None = None) -> Loaded:
     loaded, made = _load(path, reading), capture.capture_of(path)
     if loaded.trace is not None:
         loaded.trace = loaded.trace if made is None else run_facts.with_capture(loaded.trace, made)
+        loaded.trace.provenance = replace(loaded.trace.provenance, **capture.step_times(path.parent))
         _with_stated_rank(loaded.trace, path.name)
         loaded.trace.provenance.source_name = file_name_text(loaded.trace.provenance.source_name)
     if loaded.counters is not None and made is not None:

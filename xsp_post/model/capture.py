@@ -12,13 +12,15 @@ Never recorded: environment variables, host and user names, folders of the user 
 import hashlib
 import json
 import os
+import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from xsp_post.base.errors import CaptureError, ContradictionError
-from xsp_post.base.output import write_text
+from xsp_post.base.output import read_note, write_text
 from xsp_post.model.levels import RUN_LEVELS
 
 # Version of manifest.json and capture.json. Every number ever used:
@@ -28,6 +30,7 @@ MANIFEST_VERSION = 1
 MANIFEST_NAME = "manifest.json"
 CAPTURE_NAME = "capture.json"
 CAPTURES_FOLDER = "captures"
+SUMMARY = "summary.json"  # what `record` leaves beside a recording: when each step of the program began
 FLEET_STORE = "fleet.xsp.sqlite"  # in the folder of a batch
 
 DONE, FAILED, OUT_OF_MEMORY = "done", "failed", "out_of_memory"
@@ -205,6 +208,21 @@ def load_captures(run_directory: str | Path, *, status: str = DONE) -> list[Capt
 def is_run_directory(path: str | Path) -> bool:
     """Whether a folder is what ``xsp-post run`` leaves."""
     return os.path.isfile(Path(path) / MANIFEST_NAME) and os.path.isdir(Path(path) / CAPTURES_FOLDER)
+
+
+def step_times(folder: Path) -> dict[str, Any]:
+    """Median length of a step, from its begin to the next, of a program under `record`: before the recording (its first
+    step left out) and within; NaN unknown."""
+    summary = read_note(folder / SUMMARY)
+    try:
+        lengths = [float(end - begin) for begin, end in pairwise(summary["begun_ns"])]
+        first = summary["warmup_count"]
+        if 0 < first <= len(lengths):
+            lengths[first - 1] -= summary.get("starting_ns", 0)
+        parts = {"step_before_ns": lengths[1:first], "step_recorded_ns": lengths[first:]}
+    except (TypeError, KeyError, AttributeError, OverflowError):  # none, or somebody else's
+        return {}
+    return {name: statistics.median(part) for name, part in parts.items() if part and min(part) > 0}
 
 
 def check_alike(captures: Sequence[Capture]) -> None:

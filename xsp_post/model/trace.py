@@ -5,6 +5,7 @@ or ``*_text_id`` indexes ``Trace.strings`` (−1: none). Processes, threads and 
 into their frames, so that every join is an array lookup. Columns are declared in `schemas/frames.txt`.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -110,6 +111,8 @@ class Provenance:
     file_operation_count: int = -1  # rows of device work as the file itself counts them; −1: not counted
     clock_offset_ns: int = 0  # shift applied to spans to agree with the device clock (0: one clock)
     run_process: str = ""  # the process of `xsp-post run` that made this capture and others; '' only this one
+    step_before_ns: float = math.nan  # of a program under `record`: a step before the recording, and one within it
+    step_recorded_ns: float = math.nan
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
 
 

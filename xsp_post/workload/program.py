@@ -29,6 +29,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
+from xsp_post.model.capture import SUMMARY
 from xsp_post.names.range_text import FORWARD
 from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
@@ -36,7 +37,7 @@ from xsp_post.workload.recorder import profile, write_annotations, write_recordi
 MOST_TIMES = 20  # as many steps as are wanted, where a program with an optimizer does not update
 UPDATES = 2  # between them lies all that leads to one
 _task_of_backward = getattr(torch._C, "_current_graph_task_id", lambda: -1)  # −1 outside of a backward pass
-TRACE, REPORT, SUMMARY = "trace.json.gz", "report.nsys-rep", "summary.json"
+TRACE, REPORT = "trace.json.gz", "report.nsys-rep"
 
 
 class Watch:

@@ -5,11 +5,9 @@ import os
 import re
 import shutil
 import signal
-import statistics
 import subprocess
 import sys
 from dataclasses import asdict, dataclass
-from itertools import pairwise
 from pathlib import Path
 
 from xsp_post.base import children
@@ -17,9 +15,10 @@ from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.base.module_path import OWN_FOLDER
 from xsp_post.base.output import read_note
 from xsp_post.hardware import machine, tools
+from xsp_post.model.capture import SUMMARY
 from xsp_post.workload.collectors.nsys import profile_flags
 
-TRACE, SUMMARY = "trace.json.gz", "summary.json"  # what `workload.program` leaves
+TRACE = "trace.json.gz"  # what `workload.program` leaves, beside a summary
 _PYTHON = re.compile(r"python[\d.]*(\.exe)?$", re.I)
 _VALUED = ("-W", "-X")  # options of Python that a value follows
 _HINT = "xsp-post record -- python train.py"
@@ -37,12 +36,10 @@ class Recording:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The capture; the program's exit code; median seconds of a step before and within the recording, None unknown."""
+    """The capture, and the program's exit code."""
 
     capture: Path
     exit_code: int
-    step_before_s: float | None
-    step_within_s: float | None
 
 
 def next_name(folder: Path, program: str, label: str) -> tuple[str, str]:
@@ -88,7 +85,7 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
         shutil.rmtree(told)  # nothing was compiled
     if not capture.is_file():
         raise _nothing_recorded(code, folder, wanted)
-    return Recorded(capture, code, *_step_times(folder))
+    return Recorded(capture, code)
 
 
 def split_command(words: list[str]) -> tuple[list[str], list[str]]:
@@ -168,15 +165,3 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
         f"The program ended with step {count} of its models; the recording begins after {wanted.warmup_count}.",
         code="record-nothing",
     )
-
-
-def _step_times(folder: Path) -> tuple[float | None, float | None]:
-    """Median seconds from the begin of a step to the next: before (the first left out) and within the recording."""
-    summary = read_note(folder / SUMMARY) or {}
-    begun = summary.get("begun_ns", [])
-    lengths = [(end - begin) / 1e9 for begin, end in pairwise(begun)]
-    first = summary.get("warmup_count", 0)
-    if 0 < first <= len(lengths):
-        lengths[first - 1] -= summary.get("starting_ns", 0) / 1e9
-    before, within = lengths[1:first], lengths[first:]
-    return (statistics.median(before) if before else None, statistics.median(within) if within else None)
