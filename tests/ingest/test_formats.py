@@ -12,7 +12,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.batch.jobs import discover
 from xsp_post.commands.ingest import default_store
 from xsp_post.ingest import formats
-from xsp_post.ingest.sources import sniff
+from xsp_post.ingest.sources import expand, sniff
 
 
 @pytest.mark.parametrize(
@@ -76,3 +76,11 @@ def test_sources_of_one_stem_get_distinct_stores(tmp_path):
         "run.json", "run.ncu-rep", "run.pt.trace.json", "run.sqlite",
     ]  # fmt: skip
     assert [Path(path).name for path in skipped] == ["other.json", "run.xsp.sqlite"]
+
+
+@pytest.mark.parametrize("names", [["a_rank0", "a_rank1"], ["a_rank0", "b_rank0"], ["a_rank0"], ["a_rank0", "other"]])
+def test_a_folder_of_captures_that_state_a_rank_each_is_one_job(names, tmp_path):
+    """Every command that reads captures takes it, as all commands expand what they are given."""
+    made = [ExportBuilder().gpu().kernel("k", launch=(0, 1), run=(2, 9)).write(tmp_path / f"{name}.sqlite")
+            for name in names]  # fmt: skip
+    assert expand([tmp_path]) == (made if names[-1] == "a_rank1" else [tmp_path])

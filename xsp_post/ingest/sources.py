@@ -50,7 +50,8 @@ def sniff(path: Path) -> str:
 
 
 def expand(paths: list[Path]) -> list[Path]:
-    """The paths with every run directory (of ``xsp-post run``) replaced by the recordings in it.
+    """The paths with every run directory (of ``xsp-post run``) replaced by the recordings in it, and every folder whose
+    captures state a rank each by these: one job.
 
     Raises `UsageError` for a source that is given twice, `ContradictionError` when the captures of a run
     directory are not of one workload.
@@ -65,6 +66,8 @@ def expand(paths: list[Path]) -> list[Path]:
             made = capture.load_captures(path)
             capture.check_alike(made)
             expanded += [one.source() for one in made]
+        elif len(ranks := [stated_rank(one.name) for one in inside(path)]) == len({*ranks} - {-1}) > 1:
+            expanded += inside(path)
         else:
             expanded.append(path)
     return expanded
@@ -80,17 +83,20 @@ def captures_in(paths: tuple[Path, ...], ranks: set[int]) -> list[Path]:
     for path in paths:
         if not os.path.isdir(path) or BY_KEY[NSYS_FOLDER].matches(path) or capture.is_run_directory(path):
             found += expand([path])
-            continue
-        inside = [
-            one
-            for one in sorted(path.iterdir(), key=lambda one: (by_numbers(one.name), one.name))
-            if one.is_file() and _is_capture(one)
-        ]
-        if not inside:
+        elif not (captures := inside(path)):
             raise CaptureError(f"{path}: no capture lies in this folder", code="capture-is-directory")
-        found += inside
+        else:
+            found += captures
     mine = [path for path in found if not ranks or stated_rank(path.name) in ranks | {-1}]
     return mine or found
+
+
+def inside(folder: Path) -> list[Path]:
+    """The captures of a folder, by the numbers in their names; none of a file, and of a folder that is one capture."""
+    if not os.path.isdir(folder) or not os.access(folder, os.R_OK) or BY_KEY[NSYS_FOLDER].matches(folder):
+        return []
+    names = sorted(folder.iterdir(), key=lambda one: (by_numbers(one.name), one.name))
+    return [one for one in names if one.is_file() and _is_capture(one)]
 
 
 def _is_capture(path: Path) -> bool:
