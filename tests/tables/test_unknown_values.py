@@ -61,7 +61,7 @@ def test_a_part_has_no_rows_of_what_compares_captures(two_ranks):
 
 
 def test_a_column_that_one_frame_lacks_is_unknown_in_its_rows():
-    from xsp_post.tables.captures import side_by_side
+    from xsp_post.model.results import side_by_side
 
     texts = pd.Categorical(["a", "b"])
     one = pd.DataFrame({"x": [1, 2], "y": [5, 6], "text": texts})

@@ -1,4 +1,4 @@
-"""What is imported when it is used: public names of a package that modules below it have, and optional packages."""
+"""What is imported when it is used: public names of a package that modules below it have, packages not always there."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -16,6 +16,16 @@ def lazily(package: str, modules: dict[str, str]) -> Callable[[str], Any]:
         return getattr(import_module(f"{package}.{modules[name]}"), name)
 
     return found
+
+
+def package_version(name: str) -> str:
+    """Of a distribution that may be installed, '' unknown; it is not imported."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
 
 
 def optional(module: str, code: str, missing: str) -> Any:

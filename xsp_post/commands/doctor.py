@@ -4,13 +4,13 @@ import importlib.util
 import json
 import os
 from dataclasses import asdict, dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from xsp_post.base.errors import ToolError
+from xsp_post.base.lazy import package_version
 from xsp_post.base.output import write_text
 from xsp_post.base.progress import step
 from xsp_post.commands import shared
@@ -144,11 +144,7 @@ def _package(name: str, module: str, gives: str, remedy: str) -> Check:
     """Whether a distribution is installed; it is not imported."""
     if importlib.util.find_spec(module) is None:
         return Check(name, MISSING, "not installed", gives, remedy)
-    try:
-        version = metadata.version(name)
-    except metadata.PackageNotFoundError:
-        version = "of unknown version"
-    return Check(name, OK, f"{name} {version}", gives)
+    return Check(name, OK, f"{name} {package_version(name) or 'of unknown version'}", gives)
 
 
 def _counters_permitted() -> Check:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from xsp_post.base.errors import UsageError, XspPostError
+from xsp_post.base.lazy import package_version
 from xsp_post.base.messages import INFO, SEVERITIES
 from xsp_post.base.progress import step
 from xsp_post.base.text_safety import shown
@@ -175,16 +176,7 @@ def device_of(name: str) -> str:
         return name
     if name != "auto":
         raise _wrong(f"--device takes auto, cuda or cpu, not {name!r}")
-    return "cuda" if machine.gpus() and not _is_cpu_torch() else "cpu"
-
-
-def _is_cpu_torch() -> bool:
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return "+cpu" in version("torch")
-    except PackageNotFoundError:
-        return False
+    return "cuda" if machine.gpus() and "+cpu" not in package_version("torch") else "cpu"
 
 
 def _sizes(text: str, option: str) -> tuple[int, ...]:

@@ -14,13 +14,13 @@ from dataclasses import replace
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import union_categoricals
 
 from xsp_post.arrays.cutting import runs
 from xsp_post.base.findings import Finding, finding
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
+from xsp_post.model.results import side_by_side
 from xsp_post.model.schemas import column_names
 
 CORRELATION, PATH_ORDER, PATH_NAME, NAME_ORDER, NAME_SHAPE, NAME_MEAN, UNMATCHED = STEPS = (
@@ -134,7 +134,7 @@ class _Report:
             note = np.where(means["member_count"] > 1, " (mean of several results)", "")
             means["source"] = means["source"] + f"; matched by {STEPS[step]}" + note
             parts.append(_spread(means, kernel_ids, kernel_key, step))
-        return _concatenated(parts)
+        return side_by_side([_no_metrics(), *parts])
 
     def _findings(self, kernels: pd.DataFrame, matching: _Matching, differing: list[str]) -> list[Finding]:
         found, name = [], self.report.report_name
@@ -331,23 +331,9 @@ def _no_metrics() -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(dtype=dtype) for name, dtype in columns.items()})
 
 
-def _concatenated(parts: list[pd.DataFrame]) -> pd.DataFrame:
-    """Frames below each other; categoricals stay categoricals."""
-    filled = [part for part in parts if len(part)]
-    if len(filled) < 2:
-        return filled[0] if filled else _no_metrics()
-    columns = {
-        name: union_categoricals([part[name] for part in filled])
-        if name in _TEXTS
-        else np.concatenate([part[name].to_numpy() for part in filled])
-        for name in filled[0].columns
-    }
-    return pd.DataFrame(columns)
-
-
 def _one_per_kernel(parts: list[pd.DataFrame]) -> pd.DataFrame:
     """One row per kernel and metric: of the best step, then of the first report; kernel after kernel."""
-    metrics = _concatenated(parts)
+    metrics = side_by_side([_no_metrics(), *parts])
     kernel_ids = metrics["kernel_id"].to_numpy()
     # within one report each kernel has one step, so only rows of several reports can meet
     if len(parts) > 1:
@@ -365,5 +351,5 @@ def _with_flop_over_reports(metrics: pd.DataFrame) -> pd.DataFrame:
         return metrics
     replaced = (metrics["metric_name"] == "flop") & metrics["kernel_id"].isin(total["kernel_id"])
     total = total.astype({name: "category" for name in _TEXTS})[list(_COLUMNS)]
-    merged = _concatenated([metrics[~replaced], total])
+    merged = side_by_side([metrics[~replaced], total])
     return merged.iloc[np.argsort(merged["kernel_id"].to_numpy(), kind="stable")].reset_index(drop=True)

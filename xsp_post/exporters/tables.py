@@ -90,13 +90,13 @@ def write_datasette(results: Results, path: Path, *, force: bool = False, **part
     """``metadata.json`` for ``datasette STORE --metadata FILE``. Raises OutputError."""
     store = getattr(results, "path", None)
     database = Path(store).stem if store is not None else Path(path).name.split("_datasette")[0] + ".xsp"
-    tables = {name: _table(name, results) for name in results.tables() if name in TABLES}
+    tables = {name: _table(name) for name in results.tables() if name in TABLES}
     document = {"title": "xsp-post", "databases": {database: {"tables": tables}}}
     write_text(path, json.dumps(document, indent=1) + "\n", force)
     return Written(Path(path), {"tables": len(tables)})
 
 
-def _table(name: str, results: Results) -> dict[str, Any]:
+def _table(name: str) -> dict[str, Any]:
     table, about = TABLES[name], f"One row per {TABLES[name].one_row_per}."
     units = {column.name: unit_of(column.name) for column in table.columns if unit_of(column.name) not in ("", "1")}
     meanings = {c.name: c.meaning + (f" [{units[c.name]}]" if c.name in units else "") for c in table.columns}

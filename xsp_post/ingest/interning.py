@@ -97,6 +97,12 @@ def three_sizes(text: Any) -> tuple[int, int, int]:
     return (int(numbers[0]), int(numbers[1]), int(numbers[2])) if len(numbers) == 3 else (0, 0, 0)
 
 
+def launch_sizes(key: str, texts: Sequence[Any]) -> dict[str, np.ndarray]:
+    """Texts of ``grid`` or ``block`` → columns ``grid_x`` … ``grid_z``."""
+    sizes = np.array([three_sizes(text) for text in texts], np.int64).reshape(-1, 3)
+    return {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
+
+
 def one_thread(process: str, thread: str) -> dict[str, Any]:
     """``processes`` and ``threads`` of a trace of one thread, by the names of both."""
     return {

@@ -18,7 +18,7 @@ import pandas as pd
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.ingest import clock_offset, interning, json_text, json_times
-from xsp_post.ingest.interning import StringTable, int_column, short_kernel_name, three_sizes
+from xsp_post.ingest.interning import StringTable, int_column, launch_sizes, short_kernel_name
 from xsp_post.ingest.kineto_columns import COPY_KINDS, NO_CORRELATION
 from xsp_post.model.counters import ACTION_DTYPES, CounterReport
 from xsp_post.model.levels import Level
@@ -248,8 +248,7 @@ class _Assembly:
             sizes = _tag(rows, f"{kind}_sharedMemory", f"{kind}_shared_memory")
             frame[f"{kind}_shared_memory_bytes"] = int_column(sizes, 0)
         for key in ("grid", "block"):
-            sizes = [three_sizes(text) for text in _tag(rows, f"{key}_dim")]
-            frame[[f"{key}_{axis}" for axis in "xyz"]] = np.array(sizes, dtype=np.int64).reshape(-1, 3)
+            frame = frame.assign(**launch_sizes(key, _tag(rows, f"{key}_dim")))
         return interning.conform(frame.reset_index(drop=True), interning.ACTIVITY_DTYPES)
 
     def _attributes(self) -> pd.DataFrame:
@@ -289,8 +288,7 @@ class _Assembly:
         used = used[["process_index", "device_id"]].drop_duplicates().sort_values(["process_index", "device_id"])
         gpu_name = next((str(name) for name in _tag(self.all, "gpu", "gpu_name") if name), "")
         return used.reset_index(drop=True).astype(np.int32).assign(
-            gpu_index=used["device_id"].to_numpy(), gpu_name=gpu_name, sm_count=-1, clock_hz=np.nan,
-            memory_bandwidth_bytes_per_s=np.nan, memory_bytes=-1, compute_capability="",
+            gpu_index=used["device_id"].to_numpy(), gpu_name=gpu_name
         )  # fmt: skip
 
     def _provenance(self, source_name: str, devices: pd.DataFrame) -> Provenance:
@@ -330,12 +328,10 @@ def _counters(spans: pd.DataFrame, report_name: str) -> CounterReport | None:
     units = ["flop" if "flop" in name else "byte" if name.endswith("_bytes") else "" for name in metrics["metric_name"]]
     metrics = metrics.assign(unit=units).astype({"value": "float64", "metric_name": "category", "unit": "category"})
     names = [str(name or "") for name in _tag(launches, "kernel", "name")]
-    grids, blocks = ([three_sizes(text) for text in _tag(launches, key)] for key in ("grid_dim", "block_dim"))
     columns: dict[str, Any] = {
         "name": names, "short_name": [short_kernel_name(name) for name in names], "workload_type": "kernel",
         "correlation_id": int_column(_tag(launches, "correlation_id")),
-        **{f"grid_{axis}": [grid[i] for grid in grids] for i, axis in enumerate("xyz")},
-        **{f"block_{axis}": [block[i] for block in blocks] for i, axis in enumerate("xyz")},
+        **launch_sizes("grid", _tag(launches, "grid_dim")), **launch_sizes("block", _tag(launches, "block_dim")),
     }  # fmt: skip
     actions = pd.DataFrame(columns, index=pd.RangeIndex(len(launches)))
     for column, dtype in ACTION_DTYPES.items():

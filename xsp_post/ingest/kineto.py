@@ -270,8 +270,6 @@ class _Assembly:
             gpu_index=used["device_id"],
             gpu_name=np.where(is_cpu, "CPU", names),
             sm_count=int_column([row.get("numSms", -1) for row in rows]),
-            clock_hz=np.nan,
-            memory_bandwidth_bytes_per_s=np.nan,
             memory_bytes=int_column([row.get("totalGlobalMem", -1) for row in rows]),
             compute_capability=np.array(capability, dtype=object),
         )

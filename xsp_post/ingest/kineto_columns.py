@@ -22,13 +22,14 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of
-from xsp_post.ingest.interning import Codes, StringTable, int_column, short_kernel_name, three_sizes
+from xsp_post.ingest.interning import Codes, StringTable, int_column, launch_sizes, short_kernel_name
 from xsp_post.ingest.json_text import value_of
 from xsp_post.ingest.kineto_events import ABSENT, NO_ARGUMENTS, Arguments, Event, TimesOf
 from xsp_post.ingest.kineto_threads import frame_text
 from xsp_post.ingest.side_files import message, said_entries, said_text
 from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import ActivityKind, MemoryKind, SpanKind, memory_kinds
+from xsp_post.work.signature import LONGEST_TEXT
 
 # Categories of events → kinds of rows. PyTorch 1.8 to 1.12 called them otherwise; of other accelerators' calls
 # (``xpu_runtime``, ``privateuse1_runtime``, …) the last word tells.
@@ -242,8 +243,7 @@ class Collector:
             for key in ("grid", "block"):
                 codes = Codes()
                 of_size = codes.of(_SEPARATOR.join(map(attrgetter(key), args)).split(_SEPARATOR))
-                sizes = np.array([three_sizes(text) for text in codes], np.int64).reshape(-1, 3)[of_size]
-                frame |= {f"{key}_{axis}": sizes[:, place] for place, axis in enumerate("xyz")}
+                frame |= {name: sizes[of_size] for name, sizes in launch_sizes(key, list(codes)).items()}
         if category == "gpu_memcpy":
             kinds = np.array([_copy_kind(name) for name in names], np.int64)
             sides = np.array([_memory_sides(name) for name in names], np.int64).reshape(-1, 2)
@@ -384,7 +384,6 @@ _GIVEN = attrgetter(
 )
 _SEPARATOR = b"\0"  # stands in no JSON
 _MESSAGE = collective_messages.KEYS[:5]
-_LONGEST_ARGUMENTS = 20_000  # characters; equal ones are kept once, different ones need not be many
 
 
 def _arguments_text(given: tuple[Raw, ...]) -> str | None:
@@ -394,7 +393,7 @@ def _arguments_text(given: tuple[Raw, ...]) -> str | None:
     if not message and not (given[0] and lists[0].startswith("[")):
         return None
     text = f"[{','.join([*lists, json.dumps(message, separators=_CLOSE)] if message else lists)}]"
-    return text if len(text) <= _LONGEST_ARGUMENTS else None
+    return text if len(text) <= LONGEST_TEXT else None
 
 
 _CLOSE = (",", ":")

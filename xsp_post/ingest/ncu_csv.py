@@ -13,7 +13,7 @@ from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import INFO, WARNING
 from xsp_post.counters.quantities import is_input
-from xsp_post.ingest.interning import short_kernel_name, three_sizes
+from xsp_post.ingest.interning import launch_sizes, short_kernel_name
 from xsp_post.model.counters import ACTION_DTYPES, PATH_SEPARATOR, CounterReport
 from xsp_post.names.range_text import DOMAIN
 
@@ -109,9 +109,9 @@ def _base_unit(unit: str) -> tuple[str, float]:
 
 def _csv_actions(
     columns: Mapping[str, Sequence[str]], count: int, attributes: Mapping[str, Sequence[str]]
-) -> dict[str, list[Any]]:
+) -> dict[str, Any]:
     names = list(columns["Kernel Name"])
-    rows: dict[str, list[Any]] = {
+    rows: dict[str, Any] = {
         "name": names,
         "short_name": [short_kernel_name(name) for name in names],
         "gpu_name": list(attributes.get(DEVICE_PREFIX + "display_name", [""] * count)),
@@ -122,9 +122,7 @@ def _csv_actions(
                            ("Device", "device_id")):  # fmt: skip
         rows[column] = [_whole(cell) for cell in columns.get(header, [""] * count)]
     for header, column in (("Grid Size", "grid"), ("Block Size", "block")):
-        triples = [three_sizes(cell) for cell in columns.get(header, [""] * count)]
-        for axis, values in zip("xyz", zip(*triples)):
-            rows[f"{column}_{axis}"] = list(values)
+        rows |= launch_sizes(column, columns.get(header, [""] * count))
     return rows
 
 

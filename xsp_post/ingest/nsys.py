@@ -25,9 +25,9 @@ from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame, diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_ranges import RangeReader, close_and_repair
-from xsp_post.ingest.nsys_requests import requests
+from xsp_post.ingest.nsys_requests import DEVICE_TABLES, PROCESS_BITS, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers, without_abi_suffix
-from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
+from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
 from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
@@ -40,10 +40,6 @@ _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
     "EXPORT_META_DATA",
 )  # fmt: skip
-_DEVICE_TABLES = {
-    "kernel": "CUPTI_ACTIVITY_KIND_KERNEL", "memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
-    "memset": "CUPTI_ACTIVITY_KIND_MEMSET", "graph": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
-}  # fmt: skip
 _NVPROF_TABLES = {"StringTable", "CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL"}
 _EXPORT_KEYS = ("EXPORT_PRODUCT_NAME", "EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _PARTIAL_KEYS = ("EXPORT_PARAM_TABLES_TO_EXPORT", "EXPORT_PARAM_TIMES_TO_EXPORT", "EXPORT_PARAM_TIME_SHIFT")
@@ -139,7 +135,7 @@ class _Reader:
             schema_version=version[:_LONGEST_VERSION],
             session_start_utc_ns=whole(start[0][0]) if start else -1,
             is_partial=bool(partial),
-            file_operation_count=sum(self.source.row_counts.get(self._table(t), 0) for t in _DEVICE_TABLES.values()),
+            file_operation_count=sum(self.source.row_counts.get(self._table(t), 0) for t in DEVICE_TABLES.values()),
             driver_version=driver[0] if driver else "",
             options=self.options,
         )
@@ -207,7 +203,7 @@ class _Reader:
         """Device work that names no process can only be assigned where there is one process."""
         if len(self.numbering.gpids) < 2:
             return
-        for key, name in _DEVICE_TABLES.items():
+        for key, name in DEVICE_TABLES.items():
             if tables[key].num_rows and "globalPid" not in self.source.columns(self._table(name)):
                 raise missing_column(self.source.path, self._table(name), "globalPid", self._tool_version())
 

@@ -10,16 +10,7 @@ from xsp_post.ingest.nsys_requests import NO_MEMORY_KIND, launch_detail
 from xsp_post.ingest.nsys_strings import Interner, numbers
 from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.tables import NONE_32, NULL
-from xsp_post.model.trace import ActivityKind, memory_kinds
-
-_COPY_KINDS = {
-    0: "[CUDA memcpy]", 1: "[CUDA memcpy Host-to-Device]", 2: "[CUDA memcpy Device-to-Host]",
-    3: "[CUDA memcpy Host-to-Array]", 4: "[CUDA memcpy Array-to-Host]", 5: "[CUDA memcpy Array-to-Array]",
-    6: "[CUDA memcpy Array-to-Device]", 7: "[CUDA memcpy Device-to-Array]", 8: "[CUDA memcpy Device-to-Device]",
-    9: "[CUDA memcpy Host-to-Host]", 10: "[CUDA memcpy Peer-to-Peer]",
-    11: "[CUDA Unified Memory memcpy Host-to-Device]", 12: "[CUDA Unified Memory memcpy Device-to-Host]",
-    13: "[CUDA Unified Memory memcpy Device-to-Device]",
-}  # fmt: skip
+from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, memory_kinds
 
 
 def activities(tables: dict[str, pa.Table], strings: Interner, numbering: Numbering) -> pd.DataFrame:
@@ -92,12 +83,21 @@ def _operation_names(table: pa.Table, kind: ActivityKind, strings: Interner) -> 
         return np.full(table.num_rows, strings.text("[CUDA memset]"), np.int32)
     if kind is ActivityKind.MEMCPY:
         kinds = numbers(table, "copy_kind")
-        return of_each(kinds, lambda one: strings.text(_COPY_KINDS.get(one, f"[CUDA memcpy kind {one}]")), np.int32)
+        return of_each(kinds, lambda one: strings.text(_copy_name(one)), np.int32)
     columns = ["graph_id", "graph_exec_id"]
     graphs = pd.DataFrame({name: numbers(table, name) for name in columns}, copy=False)
     codes, first = numbered(graphs, columns)
     names = [strings.text(f"CUDA graph {g} exec {x}") for g, x in graphs.to_numpy()[first]]
     return np.array([*names, -1], np.int32)[codes]
+
+
+def _copy_name(kind: int) -> str:
+    """``[CUDA Unified Memory memcpy Host-to-Device]``, as nsys prints it."""
+    if not 0 <= kind < len(COPY_DIRECTIONS):
+        return f"[CUDA memcpy kind {kind}]"
+    direction, _, unified = COPY_DIRECTIONS[kind].partition(", ")
+    words = f" {direction.title()}".replace(" To ", "-to-").rstrip()
+    return f"[CUDA {'Unified Memory ' if unified else ''}memcpy{words}]"
 
 
 def no_sentinel(values: np.ndarray, none: int = 0) -> np.ndarray:

@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from xsp_post.arrays.texts import of_each
 from xsp_post.base.findings import Finding, finding
+from xsp_post.ingest.nsys_requests import MARK, PROCESS_BITS
 from xsp_post.ingest.nsys_strings import Interner, numbers, without_abi_suffix
-from xsp_post.ingest.nsys_threads import PROCESS_BITS, Numbering
+from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.trace import SpanKind
 
 _PUSH_POP, _START_END = (59, 70), (60, 71)
-_MARK = 34
 _DOMAIN_CREATE = 75
 
 
@@ -40,7 +40,7 @@ class RangeReader:
         event_type = numbers(nvtx, "event_type", np.int32)
         push_pop = _is_one_of(event_type, _PUSH_POP)
         ranges = push_pop | _is_one_of(event_type, _START_END)
-        marks = nvtx.filter(pa.array(event_type == _MARK)) if (event_type == _MARK).any() else None
+        marks = nvtx.filter(pa.array(event_type == MARK)) if (event_type == MARK).any() else None
         if not ranges.all():
             nvtx, push_pop = nvtx.filter(pa.array(ranges)), push_pop[ranges]
         spans = self._range_rows(nvtx, push_pop)

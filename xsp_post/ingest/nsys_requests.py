@@ -7,6 +7,12 @@ from pathlib import Path
 from xsp_post.base.texts import Block, read_blocks
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
+DEVICE_TABLES = {
+    "kernel": "CUPTI_ACTIVITY_KIND_KERNEL", "memcpy": "CUPTI_ACTIVITY_KIND_MEMCPY",
+    "memset": "CUPTI_ACTIVITY_KIND_MEMSET", "graph": "CUPTI_ACTIVITY_KIND_GRAPH_TRACE",
+}  # fmt: skip
+MARK = 34  # event type of NVTX
+PROCESS_BITS = -(1 << 24)  # of a global thread or process id; the others are those of the thread
 NO_MEMORY_KIND = 7  # of srcKind and dstKind: 0 pageable, 1 pinned, 2 device …
 _DEFAULTS: dict[str, int | bytes] = {"null": NULL, "-1": -1, "7": NO_MEMORY_KIND, "text": b""}
 

@@ -6,8 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.arrays.cutting import distinct
-
-PROCESS_BITS = ~np.int64(0xFFFFFF)  # of a global thread or process id
+from xsp_post.ingest.nsys_requests import DEVICE_TABLES, PROCESS_BITS
 
 
 class Numbering:
@@ -16,7 +15,7 @@ class Numbering:
     def __init__(self, tables: dict[str, pa.Table]) -> None:
         thread_ids = [_unique(tables[k], "global_tid") for k in ("api", "nvtx", "cudnn", "cublas", "graph_node")]
         self.gtids = distinct(np.concatenate(thread_ids))
-        device_ids = [_unique(tables[k], "global_pid") for k in ("kernel", "memcpy", "memset", "graph")]
+        device_ids = [_unique(tables[k], "global_pid") for k in DEVICE_TABLES]
         gpids = distinct(np.concatenate([*device_ids, self.gtids]) & PROCESS_BITS)
         # exports of 2019–20 leave globalPid out of device rows: with one process it can only be that one
         self.gpids = gpids[1:] if len(gpids) == 2 and gpids[0] == 0 else gpids

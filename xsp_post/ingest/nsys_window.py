@@ -17,16 +17,15 @@ import pyarrow.compute as pc
 from xsp_post.arrays.cutting import distinct
 from xsp_post.base.findings import finding
 from xsp_post.ingest import sqlite_pages
+from xsp_post.ingest.nsys_requests import DEVICE_TABLES, MARK, PROCESS_BITS
 from xsp_post.ingest.sqlite_pages import Zones
 from xsp_post.ingest.sqlite_tables import UNREADABLE, SqliteTables
 from xsp_post.ingest.tables import NULL, Request, WantedColumn, resolve
 from xsp_post.model.options import Options
 
 LARGE_BYTES = 300_000_000  # a smaller export is read whole: its executions are those of all of it
-_DEVICE = tuple(f"CUPTI_ACTIVITY_KIND_{kind}" for kind in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
-_CALLS, _RANGES, _MARK = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", 34
+_CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _TIMES, _PREFIX = ("start", "end", "correlationId", "globalPid", "globalTid", "eventType"), "of the window: "
-_OF_PROCESS = -(1 << 24)  # bits of a global id; the others are those of its thread
 _LEAST, _MOST = -(1 << 62), 1 << 62
 
 
@@ -45,7 +44,7 @@ class WindowTables(SqliteTables):
         self._high = _MOST if options.end_ns is None else options.end_ns
         self._ids: dict[int, tuple[int, int]] = {}
         self._zones: dict[str, Zones | None] = {}
-        names = (resolve(self.tables(), name) for name in (*_DEVICE, _CALLS))
+        names = (resolve(self.tables(), name) for name in (*DEVICE_TABLES.values(), _CALLS))
         self._with_ids = [name for name in names if {"start", "end", "correlationId"} <= self.columns(name)]
         self._calls, self._ranges = (resolve(self.tables(), name) for name in (_CALLS, _RANGES))
         self._low, self._high = self._with_neighbours()
@@ -100,7 +99,7 @@ class WindowTables(SqliteTables):
         is_open = end == NULL
         if table != self._ranges:
             return (start < high) & ((end >= low) | is_open) & (start != NULL)
-        is_range = (start < high) & ((end >= low) | is_open & (rows["eventType"] != _MARK))
+        is_range = (start < high) & ((end >= low) | is_open & (rows["eventType"] != MARK))
         is_mark = is_open & (start >= low) & (start <= high)
         return is_range | is_mark | (start == NULL) | (start == last)
 
@@ -188,5 +187,5 @@ def _numbers(rows: pa.RecordBatch | pa.Table) -> dict[str, np.ndarray]:
 
 def _process(rows: dict[str, np.ndarray]) -> np.ndarray:
     """The process of each row: the same number in every table; 0 where none is told."""
-    known = [rows[name] & _OF_PROCESS for name in ("globalPid", "globalTid") if name in rows]
+    known = [rows[name] & PROCESS_BITS for name in ("globalPid", "globalTid") if name in rows]
     return known[0] if known else np.zeros(len(rows["start"]), np.int64)

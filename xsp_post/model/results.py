@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import pandas as pd
+from pandas.api.types import union_categoricals
 
 from xsp_post.base.findings import Finding
 from xsp_post.base.text_safety import shown
@@ -146,6 +147,31 @@ def typed(name: str, frame: pd.DataFrame) -> pd.DataFrame:
             filled = np.where(pd.isna(values), filled.astype(object), values).astype(dtype)
         columns[c.name] = pd.Series(filled, dtype=dtype)  # pandas would look at every text of an array
     return pd.DataFrame(columns)
+
+
+def side_by_side(frames: list[pd.DataFrame]) -> pd.DataFrame:
+    """The rows of several frames; a column that one of them lacks is unknown there."""
+    filled = [f for f in frames if len(f)] or frames[:1]
+    if len(filled) == 1:
+        return filled[0].reset_index(drop=True)
+    columns: dict[str, object] = {}
+    for name in dict.fromkeys(column for f in filled for column in f.columns):
+        parts = _of_one_kind([f.get(name) for f in filled], [len(f) for f in filled])
+        if all(isinstance(p.dtype, pd.CategoricalDtype) for p in parts):
+            # readers make texts of either dtype, object or str
+            texts = [p.cat.rename_categories(p.cat.categories.astype(object).tolist()) for p in parts]
+            columns[name] = union_categoricals(texts)
+        else:
+            columns[name] = pd.concat(parts, ignore_index=True)
+    return pd.DataFrame(columns)
+
+
+def _of_one_kind(parts: list[pd.Series | None], counts: list[int]) -> list[pd.Series]:
+    """A column of several frames; where a frame does not have it, its values are unknown."""
+    has_texts = any(part is not None and isinstance(part.dtype, pd.CategoricalDtype) for part in parts)
+    unknown = pd.CategoricalDtype([""]) if has_texts else float
+    value = "" if has_texts else float("nan")
+    return [pd.Series([value] * n, dtype=unknown) if part is None else part for part, n in zip(parts, counts)]
 
 
 def for_people(results: Results, name: str, columns: Sequence[str] | None = None) -> pd.DataFrame:

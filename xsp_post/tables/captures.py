@@ -4,10 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from pandas.api.types import union_categoricals
 
 from xsp_post.base.findings import worst_first
-from xsp_post.model.results import Analysis, Results
+from xsp_post.model.results import Analysis, Results, side_by_side
 from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.tables.graph import FINDINGS, Graph
 
@@ -79,28 +78,3 @@ def _of_capture(name: str, frame: pd.DataFrame, capture_id: int) -> pd.DataFrame
     if name in TABLES:
         columns = {c: columns[c] for c in column_names(name) if c in columns}
     return pd.DataFrame(columns, copy=False)
-
-
-def side_by_side(frames: list[pd.DataFrame]) -> pd.DataFrame:
-    """The rows of several frames; a column that one of them lacks is unknown there."""
-    filled = [f for f in frames if len(f)] or frames[:1]
-    if len(filled) == 1:
-        return filled[0].reset_index(drop=True)
-    columns: dict[str, object] = {}
-    for name in dict.fromkeys(column for f in filled for column in f.columns):
-        parts = _of_one_kind([f.get(name) for f in filled], [len(f) for f in filled])
-        if all(isinstance(p.dtype, pd.CategoricalDtype) for p in parts):
-            # readers make texts of either dtype, object or str
-            texts = [p.cat.rename_categories(p.cat.categories.astype(object).tolist()) for p in parts]
-            columns[name] = union_categoricals(texts)
-        else:
-            columns[name] = pd.concat(parts, ignore_index=True)
-    return pd.DataFrame(columns)
-
-
-def _of_one_kind(parts: list[pd.Series | None], counts: list[int]) -> list[pd.Series]:
-    """A column of several frames; where a frame does not have it, its values are unknown."""
-    has_texts = any(part is not None and isinstance(part.dtype, pd.CategoricalDtype) for part in parts)
-    unknown = pd.CategoricalDtype([""]) if has_texts else float
-    value = "" if has_texts else float("nan")
-    return [pd.Series([value] * n, dtype=unknown) if part is None else part for part, n in zip(parts, counts)]

@@ -11,8 +11,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.base.errors import UsageError
 from xsp_post.model.options import Options
-from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.tables.captures import side_by_side
+from xsp_post.model.results import Results, frame_or_empty, side_by_side
 from xsp_post.tables.catalogue import CUTS
 
 _NEEDED = ("captures", "nodes", "kernels", "memory_operations", "iterations")

@@ -21,7 +21,7 @@ from xsp_post.model.capture import Workload
 from xsp_post.model.levels import RUN_MODEL
 from xsp_post.workload.facts import environment, functional_facts, layer_facts
 from xsp_post.workload.models import Built, build
-from xsp_post.workload.ranges import LayerRanges
+from xsp_post.workload.ranges import ClockSink, LayerRanges
 from xsp_post.workload.recorder import Recorder, Recording, profile, synchronizer
 
 ROUNDS = 5  # blocks of each level in a process; pairs of blocks are what an overhead is computed from
@@ -68,16 +68,6 @@ def fitted_count(iteration_count: int, iteration_s: float) -> int:
 OPERATORS, KERNELS = "operators", "kernels"
 
 
-class _Nowhere:
-    """A sink that writes nothing: the hooks alone."""
-
-    def prepare(self, text: str, category: str, payload: int) -> None: ...
-
-    def push(self, prepared: None) -> None: ...
-
-    def pop(self, shape: tuple[int, ...] | None) -> None: ...
-
-
 def hook_effect(built: Built, workload: Workload) -> dict[str, Any]:
     """``kind`` (operators, or kernels of a GPU), ``without`` and ``with``: name → how often one iteration without,
     and with layer ranges, runs it; names that run equally often are left out."""
@@ -89,7 +79,7 @@ def hook_effect(built: Built, workload: Workload) -> dict[str, Any]:
         synchronize()
 
     without = _counted(iteration, workload.device)
-    layers = LayerRanges(built.model, _Nowhere(), depth=workload.layer_depth, kinds=workload.layer_kinds)
+    layers = LayerRanges(built.model, ClockSink(), depth=workload.layer_depth, kinds=workload.layer_kinds)
     try:
         hooked = _counted(iteration, workload.device)
     finally:

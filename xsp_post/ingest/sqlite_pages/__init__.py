@@ -142,7 +142,7 @@ def read_table(
 
     Raises `Unusual` where they cannot be read here, or are not ``row_count``.
     """
-    columns = {w.alias: _Column(w, stored, row_count, request) for w in request.wants}
+    columns = {w.alias: _Column(w, stored, row_count) for w in request.wants}
     done = 0
     row_numbers: list[int] = []
     for some in file.chunks(pages):
@@ -210,7 +210,7 @@ def _chunk_by_chunk(
     for some in file.chunks(pages):
         page = _Page(file, some, _LEAF, 8)
         rows = _Rows(page, file.usable_bytes)
-        columns = [_Column(want, stored, len(rows.at), request) for want in request.wants]
+        columns = [_Column(want, stored, len(rows.at)) for want in request.wants]
         rows.fill(columns, slice(0, len(rows.at)))
         yield page, rows, columns
 
@@ -224,7 +224,7 @@ def longest_row(file: PageFile, stored: Stored) -> int:
 class _Column:
     """A wanted column: its place among the stored ones, and its values so far."""
 
-    def __init__(self, want: WantedColumn, stored: Stored, row_count: int, request: Request) -> None:
+    def __init__(self, want: WantedColumn, stored: Stored, row_count: int) -> None:
         if isinstance(want.default, float):
             raise Unusual
         name = want.name_in(frozenset(stored.columns))

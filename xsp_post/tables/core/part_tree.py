@@ -11,11 +11,11 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.model.levels import Level
+from xsp_post.model.results import side_by_side
 from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, Tree
 from xsp_post.replay.idle import Idle
 from xsp_post.replay.windows import LAUNCH_SHAPE
-from xsp_post.tables.captures import side_by_side
 from xsp_post.tables.core.captures import amounts_of_capture
 from xsp_post.tables.core.idle import CAUSES
 from xsp_post.tree.amounts import roll_up
@@ -158,7 +158,7 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         "layer_attribution": np.where(layer_way < 0, int(LayerAttribution.NONE), layer_way),
         "source_text_id": np.where(said != "", len(texts) + lines, -1),
         "name_id": names.astype(np.int64), "kernel_id": both["kernel_id"].to_numpy(),
-        "copy_kind": np.maximum(_COPIES.get_indexer(pd.Index(both["direction"].astype(object))), 0),
+        "copy_kind": np.maximum(pd.Index(COPY_DIRECTIONS).get_indexer(pd.Index(both["direction"].astype(object))), 0),
         "memory_kind": np.maximum(_MEMORY.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
     } | {
         column: both[column].to_numpy(np.int64)
@@ -167,7 +167,6 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
     return frame, np.asarray([*texts, *line_texts], object)
 
 
-_COPIES = pd.Index(COPY_DIRECTIONS)
 _MEMORY = pd.Index([kind.name.lower().replace("_", " ") for kind in MemoryKind])
 
 

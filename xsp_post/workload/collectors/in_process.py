@@ -9,8 +9,8 @@ import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 
+from xsp_post.base.lazy import package_version
 from xsp_post.model.capture import DONE, Capture, CapturePlan
 from xsp_post.model.levels import RUN_LAYER
 from xsp_post.workload.collectors.base import Availability, begin, child_command, conclude, run_child
@@ -32,10 +32,7 @@ class InProcess:
         if importlib.util.find_spec("torch") is None:
             missing = "torch is not installed"
             return Availability(self.name, False, "", missing, self.gives, "pip install 'xsp-post[run]'")
-        try:
-            found = version("torch")
-        except PackageNotFoundError:
-            found = ""
+        found = package_version("torch")
         return Availability(self.name, True, found, f"torch {found}", self.gives, "")
 
     def begin(self, plan: CapturePlan) -> Capture:
