@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cutting import distinct, distinct_pairs
+from xsp_post.arrays.cutting import distinct_pairs
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import meetings_of
@@ -87,7 +87,7 @@ def learn(recording: Recording) -> Learnt:
     waited = _waited(recording)
     _split_waits(recording, waited, own, after)
     _split_blocking(recording, is_blocking, previous_end, latency, gap, own, after)
-    depth, queue_wait = _queue(recording, own, is_node, is_blocking)
+    depth, queue_wait = _queue(recording, own, is_blocking)
     meetings, spins = meetings_in(recording), _spins(recording)
     orders = distinct_pairs(np.concatenate([orders, spins[:, ::-1]]))
     return Learnt(
@@ -267,7 +267,7 @@ def _split_blocking(
     after[call[is_host]] = 0
 
 
-def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray, is_blocking: np.ndarray) -> tuple[int, int]:
+def _queue(recording: Recording, own: np.ndarray, is_blocking: np.ndarray) -> tuple[int, int]:
     """The depth of the launch queue, and how long after room was made a launch returned; (0, 0): never full.
 
     A launch is taken as blocked where it took far longer than usual and returned just after an older operation of
@@ -278,18 +278,16 @@ def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray, is_blocki
     any of its own operations began do not say how deep it is, and were held back alike.
     """
     calls, operations = recording.calls, recording.operations
-    has_call = operations.call >= 0
+    has_call, waits = operations.call >= 0, calls.wait >= 0
     if (has_call & (operations.kind != ActivityKind.MEMCPY)).sum() < 64:
         return 0, 0
     count = np.bincount(operations.call[has_call], minlength=len(calls))
-    single = distinct(operations.call[has_call & ~is_node & (operations.kind != ActivityKind.MEMCPY)])
-    free = float(np.quantile(own[single], 0.05)) if len(single) else _DEFAULT_LATENCY_NS  # nothing holds it back
-    usual = pd.Series(own).groupby(count).transform("quantile", 0.05).to_numpy().copy()
-    usual[count == 1] = free
-    waits = calls.wait >= 0
-    waits[operations.call[is_blocking & has_call]] = True
+    waits[operations.call[is_blocking]] = True
     waited = np.maximum.accumulate(np.where(waits, np.arange(len(calls)), -1))
-    found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 4]
+    times = pd.Series(own).mask(waits | (count == 0)).astype(float)
+    usual = times.groupby(count).transform("quantile", 0.05).to_numpy().copy()
+    free = float(np.append(usual[count == 1], _DEFAULT_LATENCY_NS)[0])  # of a launch that nothing holds back
+    found: list[tuple[np.ndarray, ...]] = [(np.zeros(0, np.int64),) * 3]
     for stream in range(len(recording.stream_process)):
         mine = np.flatnonzero((operations.stream == stream) & has_call)
         if len(mine) < 64 or recording.stream_is_host[stream]:
@@ -302,24 +300,20 @@ def _queue(recording: Recording, own: np.ndarray, is_node: np.ndarray, is_blocki
         slow = own[call] > np.maximum(3 * usual[call], usual[call] + CLEARLY_NS)
         first, call = first[slow], call[slow]
         started = np.searchsorted(start, calls.end_ns[call], side="right")  # operations that had started then
-        wait = calls.end_ns[call] - start[np.maximum(started - 1, 0)]
-        # launched, this one included, and not started; whether nothing had
-        found.append((first - started + 1, wait, call, started == 0))
-    ahead, wait, rows, none = (np.concatenate(columns) for columns in zip(*found))
-    deep = (ahead > _FEW_AHEAD) & (none == 0)
+        # launched, this one included, and not started; below 0: none had started
+        found.append((first - started + 1, calls.end_ns[call] - start[np.maximum(started - 1, 0)], call))
+    ahead, wait, rows = (np.concatenate(columns) for columns in zip(*found))
+    deep = (ahead > _FEW_AHEAD) & (wait >= 0)
     if deep.sum() < _TRIED or count[rows[deep]].sum() < 16:
         return 0, 0
     depth = int(np.median(ahead[deep]))
     agree = deep & (np.abs(ahead - depth) <= max(4, depth // 50))
     if agree.sum() < 0.5 * deep.sum() or depth > _DEEPEST:
         return 0, 0
-    held = np.zeros(len(calls), bool)
-    before = (ahead > _FEW_AHEAD) | ((ahead + count[rows] > _FEW_AHEAD + 1) & (wait < -CLEARLY_NS))
-    held[rows[agree | ((none == 1) & before & (ahead <= depth))]] = True
-    unknown = held.copy()
-    unknown[rows[none == 1]] = True
-    known = pd.Series(np.where(unknown, np.nan, own)).groupby(count).transform("median").fillna(free)
-    own[held] = known.to_numpy()[held].round()
+    early = (ahead > _FEW_AHEAD) | ((ahead + count[rows] > _FEW_AHEAD + 1) & (wait < -CLEARLY_NS))
+    held = rows[agree | (early & (wait < 0) & (ahead <= depth))]
+    times[np.union1d(held, rows[wait < 0])] = np.nan
+    own[held] = times.groupby(count).transform("median").fillna(free).to_numpy()[held].round()
     return depth, int(np.median(wait[agree]))
 
 
