@@ -206,13 +206,9 @@ def make_distinct(short: Sequence[str], full: Sequence[str]) -> list[str]:
         for row, mine in zip(rows, tokens):
             own = sorted((token for token in mine if token not in common), key=str.isdigit)[:_MOST_TOKENS]
             result[row] = f"{short[row]} · {' '.join(own)}" if own else short[row]
-    return result if len(set(result)) == len(set(full)) else _numbered(result, full)
-
-
-def _numbered(short: Sequence[str], full: Sequence[str]) -> list[str]:
-    """Short names with a number where different full names still share one."""
-    known = dict(zip(dict.fromkeys(zip(short, full)), distinct(name for name, _ in dict.fromkeys(zip(short, full)))))
-    return [known[pair] for pair in zip(short, full)]
+    pairs = dict.fromkeys(zip(result, full))
+    known = dict(zip(pairs, distinct(name for name, _ in pairs)))
+    return [known[pair] for pair in zip(result, full)]
 
 
 def distinct(names: Iterable[str]) -> list[str]:

@@ -47,8 +47,7 @@ def verdict(results: Results, limit: Limit) -> dict[str, Any]:
     the evidence."""
     notes = [" ".join(lead_in_lines(results, limit)), coverage_note(results, limit)] if limit.window_ns else []
     evidence = [note for note in (latency_note(results, limit), *details_of(results, limit), *notes) if note]
-    said = {"kind": limit.kind, "word": word_of(limit), "sentence": sentence_of(results, limit)}
-    return {**said, "evidence": evidence}
+    return {"kind": limit.kind, "word": word_of(limit), "sentence": sentence_of(results, limit), "evidence": evidence}
 
 
 def coverage_note(results: Results, limit: Limit) -> str:
@@ -96,9 +95,7 @@ def _in_turn(limit: Limit) -> str:
     """Why the host limits a device that is hardly ever idle: its streams wait in turn."""
     idle = 1 - limit.busy_ns / max(limit.window_ns, 1)
     first = limit.limits[0] if limit.kind in (limits.HOST, limits.LAUNCH) and limit.limits else ""
-    if not first or limit.gain(first) <= 2 * idle:
-        return ""
-    return sentence("note.in-turn", idle=format_ratio_percent(idle))
+    return sentence("note.in-turn", idle=format_ratio_percent(idle)) if first and limit.gain(first) > 2 * idle else ""
 
 
 def _left_out(results: Results, limit: Limit) -> str:

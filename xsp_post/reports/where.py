@@ -298,8 +298,7 @@ class _Tree:
 
     def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
         """The time of the heaviest places, if ranges were opened no further."""
-        times = [one.time_ns for one in found] + [self._time(*one) for one in candidates]
-        return sum(sorted(times)[-most:])
+        return sum(sorted([*(one.time_ns for one in found), *(self._time(*one) for one in candidates)])[-most:])
 
     def _time(self, rows: np.ndarray, is_own: bool) -> int:
         return int((self.own if is_own else self.time)[rows].sum())

@@ -146,8 +146,6 @@ _MOST_PLACES = 2
 _FEW = 3  # causes and changes that the first screen has room for
 _BAR_WIDTH = 40
 _BEFORE_CAUSE = 20  # columns of share and time before what a wait was
-
-
 # Shares that sum to less than this below all of the time look as if something were missing.
 _LEAST_REST = 0.005
 
@@ -238,9 +236,8 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
         title = sentence("bar.where")
         rows = [(one.ratio, one.time_ns, fitted(partial(place_text, one), room)) for one in said.where]
     else:
-        idle = _of_device(limit, limit.window_ns - limit.busy_ns)
         of = f" ({_idle_of(limit)})" if verbose else ""
-        title = sentence("bar.causes", time=idle, of=of)
+        title = sentence("bar.causes", time=_of_device(limit, limit.window_ns - limit.busy_ns), of=of)
         causes = said.causes if verbose else [row for row in said.causes[:_FEW] if row.ratio >= LEAST_RATIO]
         texts = [
             cause_text(row) + f", {format_count(row.piece_count)} times" * (row.piece_count > 1)

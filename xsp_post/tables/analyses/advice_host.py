@@ -43,8 +43,7 @@ def _loader(situation: Situation) -> list[Found]:
     spent = situation.lost(rows)
     # without its work, and that of its threads, beside it the rest of the step may be faster, too
     ideal = f"host:.*{LOADER}.*=none"
-    words = {"workers": workers}
-    return situation.found("num-workers", spent, words=words, is_open=True, is_bound=False, ideal=ideal)
+    return situation.found("num-workers", spent, words={"workers": workers}, is_open=True, is_bound=False, ideal=ideal)
 
 
 def _optimiser(situation: Situation) -> list[Found]:
@@ -59,11 +58,10 @@ def _optimiser(situation: Situation) -> list[Found]:
     spent = situation.lost(situation.inside(f"^(?:{names})$"))
     facts = {"each": f"{count / max(paths['call_count'].sum(), 1):,.0f}", "waited_ns": spent}
     spent += min(int(paths["kernel_ns"].sum()), situation.window("kernel_ns"))
-    # gradients that are set to none, as they are by default since PyTorch 2.0, are not filled with zeros
+    # since PyTorch 2.0 gradients are set to none by default, not filled with zeros
     words = {"optimiser": situation.words["optimiser"] + ", zero_grad(set_to_none=True)" * ("zero_grad" in names)}
-    return situation.found(
-        "fused-optimiser", spent, facts, "range", words=words, is_open=True, ideal=f"host:{names}=none"
-    )
+    ideal = f"host:{names}=none"
+    return situation.found("fused-optimiser", spent, facts, "range", words=words, is_open=True, ideal=ideal)
 
 
 def _launches(situation: Situation) -> list[Found]:
