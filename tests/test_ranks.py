@@ -312,3 +312,19 @@ def test_the_rank_that_all_wait_for_is_shown_first_of_many():
     shown = frames.rank_parts(results, None)["label"].drop_duplicates().tolist()
     assert len(shown) == 40 and shown[:2] == ["rank 811 (straggler)", "rank 0"]
     assert page_rows.by_cost(ranks, "ranks")["rank"].tolist()[:3] == [811, 0, 1]
+
+
+def test_what_ranks_waited_sums_to_what_the_capture_waited(tmp_path):
+    """Also what lies outside every range: before, between and behind the steps of each rank."""
+    builder = ExportBuilder()
+    for device, process in enumerate((100, 200)):
+        builder.process(process).gpu(device)
+        for start in range(2_000_000 * device, 40_000_000, 10_000_000):
+            builder.range("step", start, start + 6_000_000)
+            run = (start + 30_000, start + 3_000_000)
+            builder.kernel("gemm", launch=(start + 10_000, start + 20_000), run=run, device=device)
+    paths = analyze([builder.write(tmp_path / "ranks.sqlite")]).frame("paths")
+    ranks = paths[paths["depth"].eq(1)]
+    outside = ranks["idle_ns"].to_numpy() - paths.loc[paths["depth"].eq(2), "idle_ns"].to_numpy()
+    assert len(ranks) == 2 and (outside > 0).all()
+    assert ranks["idle_ns"].sum() == paths.loc[paths["depth"].eq(0), "idle_ns"].iloc[0]

@@ -46,7 +46,7 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
             kept.add({name: pieces[name].to_numpy()[~is_short] for name in _OF_PIECES})
     strings = blocks.strings
     causes = _named(tree, sums, blocks.devices, strings)
-    give_paths_their_waits(paths, causes)
+    give_paths_their_waits(paths, causes, tree.ranks)
     windows = device_windows(tree, blocks.devices, causes)
     columns = [name for name in column_names("device_windows") if name != "capture_id"]
     frames = {"paths": paths, "idle_causes": causes, "device_windows": windows.reindex(columns=columns)}
@@ -175,7 +175,7 @@ def _layer_paths(tree: Tree) -> np.ndarray:
     return keys["layer_path"].to_numpy(object) if "layer_path" in keys else np.zeros(0, object)
 
 
-def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
+def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame, ranks: pd.DataFrame) -> None:
     """idle_ns (inclusive: the device waited while the launching thread was in the range, or for work launched there)
     and idle_cause (the largest cause of it) of every path."""
     count = len(paths)
@@ -184,8 +184,10 @@ def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame) -> None:
     cause = causes["cause"].cat.codes.to_numpy()
     total, most = np.zeros(count, np.int64), np.zeros(count, np.int64)
     which = np.full(count, -1, np.int64)
-    # what lies in no range is the capture's own
-    at = np.maximum(path, 0)
+    # what lies in no range is its rank's, where one rank of several has the GPU, else the capture's own
+    rank = pd.Series(np.arange(1, len(ranks) + 1) * (len(ranks) > 1), index=ranks["gpu_index"].to_numpy())
+    rank = rank[~rank.index.duplicated(keep=False)].reindex(causes["device_id"].to_numpy(), fill_value=0)
+    at = np.where(path > 0, path, rank.to_numpy(np.int64))
     for number in distinct(cause).tolist():
         own = np.zeros(count, np.int64)
         mine = cause == number
