@@ -715,7 +715,7 @@ def test_memory_that_one_side_did_not_record_alike_is_not_compared(tmp_path, rec
     assert "memory" not in set(comparison.frame("compare_summary")["subject"])
 
 
-def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path):
+def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path, capsys, monkeypatch):
     """Executions of two processes overlap in time: what lies outside of their layers is each rank's own."""
     builder = ExportBuilder().gpu()
     for process, outside in ((100, 10), (200, 30)):
@@ -728,7 +728,15 @@ def test_ranks_of_one_capture_with_executions_of_their_own_are_compared(tmp_path
                 builder.kernel("gemm", launch=(at + 10, at + 20), run=(at + 30, at + 1900 - outside))
     result = analyze([builder.write(tmp_path / "ranks.sqlite")])
     assert result.frame("iterations").groupby("process_id").size().tolist() == [4, 4]
-    layers = compare(result, result).frame("compare_layers")
+    from xsp_post.commands.compare import _print
+
+    comparison = compare(result, result)
+    assert comparison.frame("compare_cases")["rank_name"].tolist() == ["rank 0", "rank 1"]
+    monkeypatch.setenv("COLUMNS", "200")
+    _print(comparison, top=0)
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("rank ")]
+    assert len(rows) == len({*rows}) > 20
+    layers = comparison.frame("compare_layers")
     assert (layers["layer_path"] == "[outside layers]").sum() == 2
     assert layers["difference_ns"].abs().max() == 0
 

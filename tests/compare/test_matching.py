@@ -55,7 +55,7 @@ def test_cases_are_paired_by_what_they_run(base, other):
 
     def described(cases, _):
         return pd.DataFrame(cases.rows, columns=columns).astype({"workload_name": object, "phase": object}).assign(
-            case=range(len(cases.rows))
+            case=range(len(cases.rows)), rank_name=""
         )  # fmt: skip
 
     with mock.patch.multiple(matching, find_cases=lambda rows: _Found(rows=rows), _described=described):

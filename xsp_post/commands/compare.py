@@ -86,11 +86,12 @@ def _print(comparison: "Analysis", top: int) -> None:
     for row in comparison.frame("compare_summary").to_dict("records"):
         style = ("bold yellow" if row["is_difference"] else "bold green") if row["subject"] == "verdict" else ""
         say(console, Text(shown(str(row["statement"]), 600), style=style))
+    label = _labels(comparison)
     models, steps = comparison.frame("compare_models"), comparison.frame("compare_steps")
     if len(steps):
-        _section(console, "Steps of equal size", "compare_steps", _for_print(steps, "quantity", "_value"), 0)
+        _section(console, "Steps of equal size", "compare_steps", _for_print(steps, "quantity", "_value", label), 0)
     if len(models):
-        table = _for_print(models, "quantity", "_value")
+        table = _for_print(models, "quantity", "_value", label)
         _section(console, "Model, per iteration", "compare_models", table, top if len(steps) else 0)
     for title, name, column in (
         ("Layers, per call", "compare_layers", "layer_path"),
@@ -100,7 +101,7 @@ def _print(comparison: "Analysis", top: int) -> None:
         if top and not frame["change"].isin(_SHOWN).any():
             continue  # the sentence above says it
         if len(frame):
-            _section(console, title, name, _for_print(frame, column, "_latency_ns"), top)
+            _section(console, title, name, _for_print(frame, column, "_latency_ns", label), top)
 
 
 # Columns that a narrow terminal does without, first to last.
@@ -145,7 +146,14 @@ def _fitting(frame: "pd.DataFrame", titles: dict[str, str], width: int) -> tuple
     return [name_column, *widths], max(width - sum(widths.values()) - 2, 8)
 
 
-def _for_print(frame: "pd.DataFrame", column: str, suffix: str) -> "pd.DataFrame":
+def _labels(comparison: "Analysis") -> dict[int, str]:
+    """By pair of cases, what tells its rows from those of others: phase, batch size and rank as far as they differ."""
+    cases = comparison.frame("compare_cases").query("status == 'matched'")
+    names = [name for name in ("phase", "batch_size", "rank_name") if cases[name].nunique() > 1]
+    return {pair: ", ".join(map(str, row)) + ": " for pair, *row in cases[["pair_index", *names]].to_numpy() if row}
+
+
+def _for_print(frame: "pd.DataFrame", column: str, suffix: str, label: dict[int, str]) -> "pd.DataFrame":
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
@@ -160,6 +168,7 @@ def _for_print(frame: "pd.DataFrame", column: str, suffix: str) -> "pd.DataFrame
         base, unit = row[f"base{suffix}"], str(row.get("unit", "ns"))
         name = str(row[column]).replace("_", " ") if column == "quantity" else str(row[column])
         name += f" → {row['other_name']}" if row.get("other_name") else ""
+        name = label.get(row.get("pair_index", -1), "") + name
         name += " (host time)" if row.get("measure") == "host_time" else ""
         cells = {column: shown(name, 70)}
         if "other_name" in row and (frame["layer_path"] != "").any():

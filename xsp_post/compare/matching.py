@@ -33,14 +33,17 @@ class Side:
 def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]]:
     """Pairs of cases (schemas: compare_cases, without texts of times) and the two sides.
 
-    By phase and batch size; of several workloads in one store by workload, too. One case left on each side is a
-    pair only when both launch equally many kernels an iteration: else an "iteration" means different things.
+    By phase and batch size; of several workloads in one store by workload, of ranks of the same names by rank. One case
+    left on each side is a pair only when both launch equally many kernels an iteration: else an "iteration" means
+    different things.
     """
     found = [find_cases(base), find_cases(other)]
     frames = [_described(cases, results) for cases, results in zip(found, (base, other))]
     keys = ["phase", "batch_size"]
     if any(frame.duplicated(keys).any() for frame in frames):
         keys = ["workload_name", *keys]
+    if {*frames[0]["rank_name"]} == {*frames[1]["rank_name"]}:
+        keys.append("rank_name")
     frames = [frame.assign(again=frame.groupby(keys, sort=False).cumcount()) for frame in frames]
     table = frames[0].merge(frames[1], on=[*keys, "again"], how="outer", suffixes=("_base", "_other"), sort=False)
     table = _with_last_pair(table, keys)
@@ -54,21 +57,22 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
         rows = table[table["status"] == "matched"]
         pair[rows[f"case_{name}"].to_numpy(np.int64)] = rows.index.to_numpy()
         sides.append(Side(side, results, cases, pair))
-    if "workload_name" not in table:
-        own = table["workload_name_base"]
-        table["workload_name"] = own.where(own.fillna("") != "", table["workload_name_other"])
+    for name in {"workload_name", "rank_name"} - {*table}:
+        own = table[f"{name}_base"]
+        table[name] = own.where(own.fillna("") != "", table[f"{name}_other"])
     counted = {f"{name}_case_index": table[f"case_{name}"].fillna(-1).astype(np.int64) for name in ("base", "other")}
-    texts = {name: table[name].fillna("").astype(object) for name in ("workload_name", "phase", "status")}
+    texts = {name: table[name].fillna("").astype(object) for name in ("workload_name", "phase", "rank_name", "status")}
     frame = table.assign(pair_index=range(len(table)), **counted, **texts)
-    return frame[["pair_index", "workload_name", "phase", "batch_size", *counted, "status"]], sides
+    return frame[["pair_index", "workload_name", "phase", "batch_size", "rank_name", *counted, "status"]], sides
 
 
 def _described(cases: Cases, results: Results) -> pd.DataFrame:
-    frame = cases.frame[["workload_name", "phase", "batch_size"]].astype({"workload_name": object, "phase": object})
+    frame = cases.frame[["workload_name", "phase", "batch_size", "rank_name"]]
     counts = frame_or_empty(results, "a15", ["case_index", "kernel_count"]) if "a15" in results.tables() else None
     by_case = {} if counts is None else dict(zip(counts["case_index"].tolist(), counts["kernel_count"].tolist()))
     each = range(len(frame))
-    return frame.fillna("").assign(case=each, kernels=[by_case.get(one, 0) for one in each])
+    texts = dict.fromkeys(("workload_name", "phase", "rank_name"), object)
+    return frame.astype(texts).fillna("").assign(case=each, kernels=[by_case.get(one, 0) for one in each])
 
 
 def _with_last_pair(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:

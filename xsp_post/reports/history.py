@@ -91,7 +91,7 @@ def _amount(value: float) -> str:
 
 def _nothing(count: int) -> str:
     if count < 2 * LEAST_SIDE:
-        return f"No change can be shown by fewer than {2 * LEAST_SIDE} captures."
+        return f"Fewer than {2 * LEAST_SIDE} captures are no history: xsp-post compare says what two of them show."
     return f"No change was found. Of histories without a change, {ALARM_RATE * 1000:g} in 1,000 would show one."
 
 
@@ -100,7 +100,7 @@ def next_capture(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
     names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
     missing = 2 * LEAST_SIDE - len(names)
     if missing > 0:
-        return f"{missing} more {'captures' if missing > 1 else 'capture'}, so that a change can be shown."
+        return f"{missing} more {'captures' if missing > 1 else 'capture'}, so that a step can be told from chance."
     steps = changes[changes["kind"] != DRIFT].drop_duplicates("change_index")
     if len(steps) and steps["kind"].iloc[-1] == MACHINE:
         return f"repeat {shown(names[-1], 60)}: it tells whether the machine is as fast as before."
