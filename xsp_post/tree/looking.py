@@ -100,9 +100,10 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     """Found executions that are none beside those that ranges mark: one in a row, as many in each gap, or without
     layers; bool per node."""
     nodes, constants = found.nodes, draft.constants
-    rest = (nodes["level"] == "MODEL").to_numpy()
     is_marked = draft.column("level") == int(Level.MODEL)
     is_marked[draft.turns] = True
+    rest = (nodes["level"] == "MODEL") & nodes["process_index"].isin(draft.column("process_index")[is_marked])
+    rest = rest.to_numpy()
     marked, start = np.sort(draft.column("start_ns")[is_marked]), nodes["start_ns"].to_numpy()
     between = np.searchsorted(marked, start)
     if len(marked):  # as long as those marked, before the first or behind the last one: its mark was not recorded
