@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -213,7 +214,7 @@ def _levels(
         duration_ns=(spans["end_ns"] - spans["start_ns"]).to_numpy(),
         work=lambda: _work_inside(trace, owner, forward, parent), folded_texts=names.folded_names,
         times=times_of(trace, names, parent, owners, launch_id),
-        periods=lambda: periods_of(trace, launch_id, constants) if options.infer and not options.layers_from else None,
+        periods=cache(lambda: periods_of(trace, launch_id, constants, options.infer and not options.layers_from)),
         recorded=trace.attributes["level"].astype(object).to_numpy() if "level" in trace.attributes else None,
         beside=beside, constants=constants, is_planned=bool(trace.provenance.level),
     )  # fmt: skip

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import import_module
 
 import numpy as np
 import pytest
+from generators.machine import Program, write
 from stranger_score import judged, truth_of
 from structure_score import best
+
+from xsp_post.pipeline import captures_of
 
 # Per author the seeds of the sample, and of how many families its programs are at least.
 AUTHORS = {
@@ -103,3 +107,27 @@ def test_the_truth_of_a_visitor_is_right_and_half_of_it_is_not(seed):
     assert best(true + 7 * (true >= 0), [true], is_counted=True).verdict == "right"
     _, numbers = np.unique(true, return_inverse=True)
     assert best(np.where(true >= 0, numbers // 2, -1), [true], is_counted=True).verdict == "wrong"
+
+
+# Programs of two authors that were recorded together: author and seed of both.
+TOGETHER = (
+    ("lodgers", 29685, "commuters", 25200), ("mixtures", 26915, "settlers", 24655),
+    ("hikers", 26509, "boarders", 20578), ("settlers", 28621, "hikers", 26303),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("both", TOGETHER, ids=lambda both: f"{both[0]}-{both[2]}")
+def test_each_of_two_programs_is_read_as_it_is_alone(both, tmp_path):
+    one, other = (import_module(f"generators.{author}").draw(seed) for author, seed in (both[:2], both[2:]))
+
+    def executions_of(program: Program) -> dict[int, int]:
+        iterations = captures_of([write(program, tmp_path / "recording")]).frame("iterations")
+        return iterations["process_id"].value_counts().to_dict()
+
+    machine = other.machines[0]
+    machine.pid += one.machines[0].pid
+    for row in machine.work:
+        row["pid"] = machine.pid
+    alone = executions_of(one) | executions_of(other)
+    assert len(alone) == 2
+    assert executions_of(replace(one, machines=[*one.machines, machine])) == alone

@@ -34,6 +34,7 @@ from xsp_post.tree.structure.score import are_alike, cost_ratio, worth
 
 MARKERS, ROOTS, TRAINING, COUNTED, CYCLES, SEQUENCE = EXECUTION_RULES.values()
 OUTERMOST, REPLAYS = "outermost ranges", "replays of a CUDA graph"
+PERIODS = ("device_ns", "launch_count", "series_index", "start_ns", "process_index")
 _WORD_OF_RULE = {rule: word for word, rule in EXECUTION_RULES.items()}
 _MOST_DEPTH = 8
 _STEPS, _UPDATES = r"\.step$", r"(?i)^opt|\.step$"
@@ -63,7 +64,9 @@ class Candidate:
     is_again: bool = True  # whether a text of those that hold work does
     # executions beside the turns: one span each
     alone: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
-    starts_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # of launches that repeat
+    # of launches that repeat: when each turn starts, and of which processes
+    starts_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    processes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def option(self) -> str:
@@ -103,7 +106,7 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
     several = range(int(program.max(initial=0)) + 1)
     finders = [_Finder(ranges, library, program if len(several) > 1 else None, k) for k in several]
     found = [_chosen(finder, wanted, constants) for finder in finders]
-    chosen = sorted((c for c, _ in found if c is not None), key=lambda c: -c.device_ns)
+    chosen = sorted((c for c, _ in found if c is not None), key=lambda c: (c.rule == SEQUENCE, -c.device_ns))
     model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
     for candidate in chosen:
         if candidate.turn is None:
@@ -131,7 +134,7 @@ def _programs(ranges: Ranges) -> np.ndarray:
 
 
 def _together(chosen: list[Candidate]) -> Candidate | None:
-    """What was taken in each program as one candidate, called by the rule of the one with most of the work."""
+    """What was taken in each program as one candidate, called by the rule of the first one."""
     if len(chosen) < 2:
         return chosen[0] if chosen else None
     shares = np.array([c.device_ns for c in chosen]) / max(sum(c.device_ns for c in chosen), 1)
@@ -141,6 +144,7 @@ def _together(chosen: list[Candidate]) -> Candidate | None:
         coverage_ratio=sum(c.coverage_ratio for c in chosen), likeness_ratio=likeness, cost_ratio=cost,
         names=[name for c in chosen for name in c.names], recurs=all(c.recurs for c in chosen),
         turn=next((c.turn for c in chosen if c.turn is not None), None), called=[n for c in chosen for n in c.called],
+        processes=np.concatenate([c.processes for c in chosen]),
     )  # fmt: skip
 
 
@@ -150,7 +154,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         finder.numbered, finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
-    if finder.is_all and not any(c.coverage_ratio >= constants.most_ratio for c in found):
+    if not any(c.coverage_ratio >= constants.most_ratio * finder.share for c in found):
         found += [c for c in (finder.periods(),) if c is not None]
     found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
     chosen: Candidate | None
@@ -167,7 +171,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
             most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
         chosen = chosen if chosen is None or chosen.turn is not None else finder.whole_of(chosen, found)
-        if finder.is_all and chosen is not None and finder.may_be_stages(chosen):
+        if chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
             spare = constants.near_ratio if chosen.turn is None else 0.0
             least = 0.0 if periods is None else (1 - spare) * periods.coverage_ratio
@@ -205,13 +209,14 @@ class _Finder:
     computed once."""
 
     def __init__(self, ranges: Ranges, library: np.ndarray, program: np.ndarray | None, number: int) -> None:
-        self.ranges, self.constants, self.is_all = ranges, ranges.constants, program is None
+        self.ranges, self.constants = ranges, ranges.constants
         self.times: Times = ranges.times
         self.work, self.share = ranges.times.work, 1.0
         self.open = ~library & ~ranges.has_role("mark") & ~ranges.beside
+        self.is_mine = np.ones(0, bool) if program is None else program == number  # per process
         if program is not None:
-            self.open &= program[self.times.process_index] == number
-            self.work = self.work.of(program[self.work.process_index] == number)
+            self.open &= self.is_mine[self.times.process_index]
+            self.work = self.work.of(self.is_mine[self.work.process_index])
             self.share = self.work.ns.sum() / max(self.work.total_ns, 1)
         self.is_plain = ranges.has_role("") & self.open & (ranges.kind != SpanKind.OPERATOR)
 
@@ -663,12 +668,14 @@ class _Finder:
     def periods(self) -> Candidate | None:
         """What the launch sequence repeats."""
         found = self.ranges.periods()
-        if found is None:
+        if len(self.is_mine):
+            found = found[self.is_mine[found["process_index"]]]
+        if not len(found):
             return None
-        name, ns, count, series, starts_ns = found
+        ns, count, series, start, process = (found[c].to_numpy() for c in PERIODS)
         table = self._series(ns, count, series, self.constants.prior_of_place)
-        result = self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(name, len(ns))])
-        return replace(result, starts_ns=np.sort(starts_ns))
+        result = self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(found["folded_name"].iloc[0], len(ns))])
+        return replace(result, starts_ns=np.sort(start), processes=np.unique(process))
 
     def _of_turns(
         self, rule: str, spans: np.ndarray, turn: np.ndarray, name: str, alone: np.ndarray | None = None

@@ -23,7 +23,7 @@ from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
-from xsp_post.tree.executions import OUTERMOST, SEQUENCE
+from xsp_post.tree.executions import OUTERMOST
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
@@ -51,9 +51,10 @@ def outside_ranges(draft: Draft) -> Draft:
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = np.zeros(len(nodes), bool)
-    if chosen is not None and chosen.rule == SEQUENCE:  # the ranges are parts of what repeats
+    if chosen is not None and len(chosen.processes):  # the ranges are parts of what repeats
         operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
         operators &= draft.column("level") != int(Level.LIBRARY)
+        operators &= np.isin(draft.column("process_index"), chosen.processes)
     elif len(draft.turns) or not (draft.column("level") == int(Level.MODEL)).any():
         operators = open_operators(draft.names, nodes, activities, draft.constants) & (draft.column("parent_id") == 0)
     uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
@@ -69,7 +70,7 @@ def outside_ranges(draft: Draft) -> Draft:
     modules = draft.names.node_is("role", "module", "layer")
     found = _without_recorded_modules(found, inside_of(modules, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
-    if chosen is not None and chosen.rule != SEQUENCE:
+    if chosen is not None:
         rest = _beside(draft, found, chosen.coverage_ratio)
         found.nodes.loc[rest, "level"] = "APPLICATION"
         found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
@@ -102,8 +103,8 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     nodes, constants = found.nodes, draft.constants
     is_marked = draft.column("level") == int(Level.MODEL)
     is_marked[draft.turns] = True
-    rest = (nodes["level"] == "MODEL") & nodes["process_index"].isin(draft.column("process_index")[is_marked])
-    rest = rest.to_numpy()
+    marked = draft.column("process_index")[is_marked]
+    rest = (nodes["level"] == "MODEL").to_numpy() & nodes["process_index"].isin(marked).to_numpy()
     marked, start = np.sort(draft.column("start_ns")[is_marked]), nodes["start_ns"].to_numpy()
     between = np.searchsorted(marked, start)
     if len(marked):  # as long as those marked, before the first or behind the last one: its mark was not recorded
@@ -129,27 +130,23 @@ def _is_even(often: np.ndarray, constants: Constants) -> bool:
     return bool(usual > 0 and (often == usual).mean() >= constants.alike_ratio)
 
 
-def periods_of(
-    trace: Trace, launch_id: np.ndarray, constants: Constants
-) -> tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None:
-    """What the launch sequence alone says: the name of executions, and device time (ns), launches, series and start
-    (ns) of each; None for none. launch_id: of each activity."""
+def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_asked: bool) -> pd.DataFrame:
+    """What the launch sequence alone says: one row per execution, as `Inference.iterations` has, and its device_ns.
+    launch_id: of each activity. No row where nothing repeats, or ``is_asked`` is false."""
     activities = trace.activities.assign(launch_id=launch_id)
     kind = activities["kind"].to_numpy()
-    rows = np.flatnonzero((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH))
+    rows = np.flatnonzero(((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)) & is_asked)
     from xsp_post.tree.structure.find import infer
 
     frame = launch_columns(trace, activities, rows)
     found = infer(frame, trace.strings, hints=hints(trace), constants=constants)
-    passes = found.iterations
-    if not len(passes):
-        return None
-    place = found.nodes["iteration_index"].to_numpy()[np.maximum(found.node_of_launch, 0)]
-    inside = (found.node_of_launch >= 0) & (place >= 0)
-    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()
-    held = np.bincount(place[inside], weights=length[inside], minlength=int(passes["iteration_index"].max()) + 1)
-    return (str(passes["folded_name"].iloc[0]), held[passes["iteration_index"]], passes["launch_count"].to_numpy(),
-            passes["series_index"].to_numpy(), passes["start_ns"].to_numpy())  # fmt: skip
+    passes, placed = found.iterations, found.node_of_launch >= 0
+    place = found.nodes["iteration_index"].to_numpy()[found.node_of_launch[placed]]
+    length = (frame["end_ns"] - frame["start_ns"]).to_numpy()[placed][place >= 0]
+    held = rollup.sums_per_node(
+        place[place >= 0], length, int(passes["iteration_index"].max()) + 1 if len(passes) else 0
+    )
+    return passes.assign(device_ns=held[passes["iteration_index"]])
 
 
 def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:

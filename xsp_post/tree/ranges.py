@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.model.trace import Trace
@@ -33,7 +34,7 @@ class Ranges:
     times: Times
     beside: np.ndarray  # which have nothing to do with what was launched meanwhile
     # executions that the launch sequence alone says: `looking.periods_of`; none, or not asked
-    periods: Callable[[], tuple[str, np.ndarray, np.ndarray, np.ndarray, np.ndarray] | None] = lambda: None
+    periods: Callable[[], pd.DataFrame] = pd.DataFrame
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included: asked for by few rules
