@@ -24,7 +24,7 @@ from xsp_post.reports.verdict import coverage_note, details_of, main_limit
 from xsp_post.reports.why import evidence_of, print_why, why
 from xsp_post.tables.analyses.advice import advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
-from xsp_post.tables.analyses.limits import GRAPH_RECORDED, CauseRow, Limit, find_limit
+from xsp_post.tables.analyses.limits import GRAPH_RECORDED, Limit, find_limit, groups_of
 
 US = 1_000
 RUNNER = CliRunner()
@@ -328,8 +328,7 @@ def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
 
 
 def test_idle_time_without_a_known_cause_is_of_the_unknown_group():
-    groups = [CauseRow(cause, "", "", "", "", 5, 1, 5, 0.1).group for cause in ("", "copy_call")]
-    assert groups == ["unknown", "copy"]
+    assert groups_of(pd.DataFrame({"cause": ["", "copy_call"]})).tolist() == ["unknown", "copy"]
 
 
 def test_what_only_recorded_a_graph_is_read_with_its_replays_next(tmp_path):

@@ -12,6 +12,7 @@ from xsp_post.replay.experiment import Gain, limits_of
 from xsp_post.replay.resources import HOST, KERNELS, LAUNCHES, SYNCHRONISATION
 from xsp_post.tables.analyses.limits import (
     FIRST_LAUNCH,
+    GROUP_OF_CAUSE,
     LEAST_ROOF_RATIO,
     answers,
     find_limit,
@@ -220,7 +221,7 @@ def test_every_cause_is_of_one_group(name, detail, group):
     found = results([window(window_ns=1000, copy_busy_ns=1, communication_ns=0)], [cause(name, 390, detail=detail)])
     limit = find_limit(found)
     assert {**dict(limit.groups), "unknown": limit.unknown_ns}[group] == 390 + (group == "copy")
-    assert [row.group for row in largest_causes(found, limit)] == [group]
+    assert [GROUP_OF_CAUSE[row.cause] for row in largest_causes(found, limit)] == [group]
 
 
 def test_causes_are_summed_by_owner_and_the_largest_come_first():

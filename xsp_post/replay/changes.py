@@ -210,8 +210,7 @@ def _overlap(altered: Altered, rows: np.ndarray, effect: Effect) -> None:
 
 def _launches(change: Change, altered: Altered, effect: Effect) -> None:
     graph, amounts, calls, operations = altered.graph, altered.amounts, altered.calls, altered.operations
-    on_device = (operations.call >= 0) & ~graph.recording.stream_is_host[operations.stream]
-    _, launching = altered.launches()
+    launched, launching = altered.launches()
     effect.call_count = int(launching.sum())
     if change.word != "graph":
         own = np.rint(amounts.own_ns[launching] * (1.0 if change.factor is None else change.factor))
@@ -219,7 +218,7 @@ def _launches(change: Change, altered: Altered, effect: Effect) -> None:
         return
     # a graph holds the launches between two calls that are not launches, within one execution
     iteration = np.full(len(calls), -1, np.int64)
-    iteration[operations.call[on_device]] = operations.iteration[on_device]
+    iteration[operations.call[launched]] = operations.iteration[launched]
     follows = np.zeros(len(calls), bool)
     follows[1:] = launching[1:] & launching[:-1] & (calls.thread[1:] == calls.thread[:-1])
     follows[1:] &= iteration[1:] == iteration[:-1]
@@ -229,7 +228,7 @@ def _launches(change: Change, altered: Altered, effect: Effect) -> None:
     amounts.before_ns[follows & (amounts.before_ns < LONG_HOST_NS)] = 0
     shorter = heads & ~loads
     amounts.own_ns[shorter] = np.clip(amounts.own_ns[shorter], *_GRAPH_LAUNCH_NS)
-    inside = on_device & follows[np.maximum(operations.call, 0)] & ~graph.recording.behind_host
+    inside = launched & follows[np.maximum(operations.call, 0)] & ~graph.recording.behind_host
     amounts.gap_ns[inside] = np.minimum(amounts.gap_ns[inside], _GRAPH_GAP_NS)
     amounts.queue_depth = 0
     effect.operation_count = int(inside.sum())

@@ -95,8 +95,11 @@ def _known(results: Results, limit: Limit) -> tuple[bool, list[Advice]]:
     """Whether remedies were tried, and the advice. The last are kept: a report asks for them in several places."""
     last: list[tuple[Limit, bool, list[Advice]]] = results.kept("advice", list)
     if not last or last[0][0] != limit:
-        found = _worth(results, limit)
-        said = [_of_each(advice, limit) for one in found if (advice := _bounded(results, limit, one)) is not None]
+        found, devices = _worth(results, limit), max(limit.device_count, 1)
+        bounded = [one for one in (_bounded(results, limit, one) for one in found) if one is not None]
+        # times of one device, as the verdict's: the mean of several
+        each = [(one, one.bound_ns // devices, one.estimate_ns // devices) for one in bounded]
+        said = [replace(one, bound_ns=bound, estimate_ns=estimate) for one, bound, estimate in each]
         said.sort(key=lambda one: one.place)
         said = [one for k, one in enumerate(said) if one.code not in {before.code for before in said[:k]}]
         last[:] = [(limit, bool(found), said[:MOST])]
@@ -162,12 +165,6 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",
                    more=remedy.more if 0 <= FAR * estimate <= bound else "", is_bound=one.is_bound,
                    replay_error_ratio=identity.error_ratio)  # fmt: skip
-
-
-def _of_each(one: Advice, limit: Limit) -> Advice:
-    """Times of one device, as the verdict's: the mean of several."""
-    count = max(limit.device_count, 1)
-    return replace(one, bound_ns=one.bound_ns // count, estimate_ns=one.estimate_ns // count)
 
 
 def _of_operations(identity: Identity, factors: pd.Series) -> np.ndarray:

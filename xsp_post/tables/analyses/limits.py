@@ -245,17 +245,15 @@ def _kernels_are(limit: Limit, results: Results) -> str:
     return bound if bound == "latency" or (row["roof_ratio"] >= LEAST_ROOF_RATIO and bound != UNKNOWN) else KERNEL
 
 
-def work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
-    """The row of A15 on the kernels of these captures, the heaviest of several; None without one."""
+def counted_work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
+    """The row of A15 on the kernels of these captures, the heaviest of several; None without one, and where no work was
+    counted: A15 takes a while to make."""
+    if not results.kept("has work", lambda: has_work(results)):
+        return None
     rows, cases = frame_or_empty(results, "a15"), frame_or_empty(results, "cases")
     mine = cases.loc[cases["kernel_capture_id"].isin(list(captures)), "case_index"]
     rows = rows[rows["case_index"].isin(mine) & (rows["kernel_count"] > 0)]
     return None if rows.empty else rows.sort_values("kernel_latency_ns", ascending=False, kind="stable").iloc[0]
-
-
-def counted_work_of(results: Results, captures: Sequence[int]) -> pd.Series | None:
-    """The same; None too where no work was counted: A15 takes a while to make."""
-    return work_of(results, captures) if results.kept("has work", lambda: has_work(results)) else None
 
 
 @dataclass(frozen=True)
@@ -272,10 +270,6 @@ class CauseRow:
     longest_ns: int
     ratio: float  # of the limit's time
     source_line: str = ""  # of the range that owns it: the line with most of its device time, "" unknown
-
-    @property
-    def group(self) -> str:
-        return GROUP_OF_CAUSE.get(self.cause, UNKNOWN)  # an edited store may name no cause
 
 
 def largest_causes(results: Results, limit: Limit, *, count: int = 5, layer: str = "") -> list[CauseRow]:
