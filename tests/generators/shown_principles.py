@@ -421,3 +421,64 @@ def another_thread_and_stream():
             d.go("sgd", "zero")
         d.idle(50, 400)
     return d.program("", "x")
+
+
+def blocks_in_a_small_part():
+    """`vision` holds six small blocks, a tenth of the time; the layers behind it have no range."""
+    d = desk("own")
+    for _ in range(6):
+        with d.step("predict_action"):
+            with d.say("vision"):
+                d.go("dit_in")
+                for _ in range(6):
+                    with d.new("l"):
+                        d.go("siglip")
+            for _ in range(5):
+                d.go("embed")
+                for _ in range(4):
+                    with d.new("l"):
+                        d.go("gemma")
+                d.go("lm_head", "sampler")
+            d.item()
+        d.idle(300, 3_000)
+    return d.program("", "x", "l")
+
+
+def steps_within_an_execution():
+    """Ten ranges `denoise_step`, each with layers, in an execution; before them layers in no range."""
+    d = desk("own")
+    for _ in range(5):
+        with d.step("select_action"):
+            for _ in range(3):
+                d.go("dit_in")
+                for _ in range(4):
+                    with d.new("l"):
+                        d.go("siglip")
+            for _ in range(10):
+                with d.say("denoise_step"):
+                    for _ in range(4):
+                        with d.new("l"):
+                            d.go("expert")
+                    d.go("guide")
+            d.t.copy(2_000, "DtoH")
+        d.idle(3_000, 9_000)
+    return d.program("", "x", "l")
+
+
+def numbers_of_a_compiler():
+    """Four layers a token; the kernels of each have numbers of their own, the same for each token."""
+    d = desk()
+    for _ in range(12):
+        with d.new("x"):
+            for n in range(4):
+                with d.new("l"):
+                    d.kernels([
+                        (f"input_reduce_fusion_{7 * n}", 4), (f"gemm_fusion_dot_{7 * n}", 14),
+                        (f"loop_dynamic_update_slice_fusion_{7 * n}", 3), (f"input_concatenate_fusion_{3 * n}", 9),
+                        (f"gemm_fusion_dot_{3 * n + 90}", 12), (f"loop_multiply_fusion_{7 * n}", 4),
+                    ])  # fmt: skip
+            with d.any("l"):
+                d.kernels([("gemm_fusion_dot_general_900_0", 20), ("input_reduce_fusion_900", 3)])
+            d.t.copy(8, "DtoH")
+        d.idle(100, 300)
+    return d.program("", "x", "l")

@@ -140,6 +140,12 @@ SHOWN = {
     "evaluation_beside_steps": "ranges of the same level that do a layer's work beside marked ones are executions, too",
     "phase_and_siblings": "ranges beside phases that no step holds are weighed with these",
     "copies_outside_ranges": "what is copied outside every range with kernels need be in no execution",
+    "repeats_within_a_part": "what repeats in a part that occurs once in an execution are the layers",
+    "two_ranges_one_layer": "two ranges strictly in turn, with none around them, are one layer",
+    "layers_of_two_kinds": "a layer of another kind in a fixed place is a layer",
+    "blocks_in_a_small_part": "a range around layers groups them, whatever it holds of the time",
+    "steps_within_an_execution": "what a text calls a step is no layer; what lies beside it is looked into by itself",
+    "numbers_of_a_compiler": "layers repeat without the numbers that a compiler gave their kernels",
     "level_of_layers": "of blocks in blocks the layers are those that repeat more often and cover more",
 }
 
@@ -154,9 +160,6 @@ def test_the_smallest_program_that_shows_a_principle(name, tmp_path):
 NOT_YET = {
     "begin_of_a_range_cut": "what is left of a range whose begin was not recorded is no other kind of execution",
     "varying_number_inside": "what comes once in each step bounds it, whatever comes a varying number of times",
-    "repeats_within_a_part": "what repeats in a part that occurs once in an execution are the layers",
-    "two_ranges_one_layer": "two ranges strictly in turn, with none around them, are one layer",
-    "layers_of_two_kinds": "a layer of another kind in a fixed place is a layer",
     "ends_of_a_pass": "what is launched before the first and behind the last layer of a pass is of it",
     "a_word_of_training": "a word of training in a text does not say that something is trained",
     "siblings_left_out": "siblings of one level are executions all or none",

@@ -43,10 +43,12 @@ def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray,
     placed = found.node_of_launch >= 0
     at, target = rows[placed], first + found.node_of_launch[placed]
     homes = distinct(home)
-    direct = np.isin(node[at], homes)
-    _move(node, launch_node, at[direct], target[direct], draft.column("kind"))
-    if (~direct).any():
+    if not np.isin(node[at], homes).all():
         nodes = _with_calls_inside(draft, nodes, found, draft.node[at], target - first, home, operators)
+    around = forest_of(nodes["parent_id"].to_numpy())
+    place = around.positions()
+    direct = (place[node[at]] <= place[target]) & (place[target] < around.stop[node[at]])
+    _move(node, launch_node, at[direct], target[direct], draft.column("kind"))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
     nodes["level"] = _without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
     activities = draft.activities.assign(node_id=node, launch_node_id=launch_node)
@@ -117,7 +119,7 @@ def with_new_nodes(
 def _without_layers_in_blocks(
     nodes: pd.DataFrame, first: int, is_stretch: np.ndarray, operators: np.ndarray
 ) -> np.ndarray:
-    """Levels, where what was recorded inside an inferred layer (a node from ``first`` on) is a part of it.
+    """Levels where what was recorded inside an inferred layer (a node from ``first`` on) is a part, around it a group.
 
     is_stretch: of the inferred nodes, what lies between blocks: there, recorded layers that are not ``operators`` (bool
     per recorded node) stay the layers, and the stretch only stands around them.
@@ -125,6 +127,9 @@ def _without_layers_in_blocks(
     level = nodes["level"].to_numpy().copy()
     is_new = np.arange(len(nodes)) >= first
     stretch = np.r_[np.zeros(first, bool), is_stretch]
+    blocks = is_new & (level == int(Level.LAYER)) & ~stretch
+    groups = ~is_new & np.isin(level, (int(Level.LAYER), int(Level.OPERATION)))
+    level[groups & rollup.holds(blocks, nodes["parent_id"].to_numpy())] = int(Level.MODULE)
     recorded = ~is_new & (level == int(Level.LAYER)) & ~np.r_[operators, np.zeros(len(nodes) - first, bool)]
     holds = rollup.holds(recorded, nodes["parent_id"].to_numpy())
     level[stretch & holds & (level == int(Level.LAYER))] = int(Level.MODULE)
@@ -153,6 +158,7 @@ def _with_calls_inside(
     low = outer.lowest(inner.spread(outer.place))
     is_block = (found.nodes["kind"] == "block").to_numpy()
     layer = (draft.column("level") == int(Level.LAYER)) & ~operators
+    layer &= ~rollup.holds(np.isin(np.arange(count), home), recorded)
     has_layers = outer.forest.around(layer) | outer.forest.inside(layer)
     for _ in range(int(draft.column("depth").max(initial=0))):
         same = (low != home) & (outer.size[low] <= inner.size)

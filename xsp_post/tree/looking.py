@@ -310,8 +310,9 @@ def blocks_inside(draft: Draft) -> Draft:
     if draft.levels.is_final:
         return draft
     names, nodes = draft.names, draft.nodes
-    hides = _may_hide_layers(draft)
-    operators = open_operators(names, nodes, draft.activities, draft.constants) & ~hides
+    operators = open_operators(names, nodes, draft.activities, draft.constants)
+    hides = _may_hide_layers(draft) & ~(operators & names.node_is("role", ""))
+    operators &= ~hides
     home_of_node = _hollow(draft, operators, hides)
     has_launch = draft.activities["launch_id"].to_numpy() >= 0
     rows = np.flatnonzero(draft.works() & (home_of_node[draft.node] >= 0) & has_launch)
@@ -329,12 +330,7 @@ def blocks_inside(draft: Draft) -> Draft:
         return draft
     _named(draft, found, rows, operators)
     _match_gradients(found.nodes, home, names, nodes)
-    # a layer that holds blocks groups them
-    is_home = np.zeros(len(nodes), bool)
-    is_home[home] = True
-    level, parent = draft.column("level"), draft.column("parent_id")
-    groups = rollup.holds(is_home, parent) & np.isin(level, (int(Level.LAYER), int(Level.OPERATION)))
-    draft = inserted(draft.with_levels(np.where(groups, int(Level.MODULE), level)), found, rows, home, operators)
+    draft = inserted(draft, found, rows, home, operators)
     return draft.said("; blocks inside ranges without layers are inferred")
 
 
@@ -352,30 +348,27 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     held = rollup.add_up(own, parent)
     inside_count = rollup.add_up(np.bincount(node[works], minlength=count), parent)
     open_layer = (is_layer | _without_layers(draft, is_layer)) & recorded & hides
-    open_layer &= inside_count >= draft.constants.fewest_launches
-    if not (is_model | open_layer).any():
-        return np.full(count, -1, np.int64)
+    # ranges of one text are looked into together
+    of_text = np.bincount(draft.column("folded_id"), weights=inside_count)[draft.column("folded_id")]
+    open_layer &= (of_text >= draft.constants.fewest_launches) & (inside_count >= 2 * draft.constants.fewest_parts)
     in_closed = layering.inherit(np.where(is_layer | open_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
     is_open = (is_model | open_layer) & (in_layers < draft.constants.most_ratio * np.maximum(held, 1))
-    if not is_open.any():
-        return np.full(count, -1, np.int64)
-    is_open &= inside_count >= draft.constants.fewest_launches
-    # the phases of a step rather than the step
-    around = rollup.holds(is_open & open_layer, parent)
-    in_open = rollup.add_up(np.where(is_open & open_layer, held, 0), parent)
-    is_open &= open_layer | ~around | (in_open < draft.constants.most_ratio * held)
-    is_open = forest_of(parent).outermost_around(is_open) == np.arange(count)
+    # what lies in no phase of a step is looked into by itself
+    inner = forest_of(parent).outermost_around(is_open & ~is_model) == np.arange(count)
+    rest = inside_count - rollup.add_up(np.where(inner, inside_count, 0), parent)
+    is_open = inner | (is_open & is_model & (rest >= draft.constants.fewest_launches))
     part = np.flatnonzero(recorded & ~operators & (inside_count >= draft.constants.fewest_launches) & (parent >= 0))
     part = part[~in_closed[part] & (in_layers[part] < draft.constants.most_ratio * held[part])]
     _open_the_parts(draft.nodes, is_open, part, held, draft.constants.most_ratio)
-    return forest_of(parent).outermost_around(is_open)
+    return forest_of(parent).nearest(is_open)
 
 
 def _without_layers(draft: Draft, is_layer: np.ndarray) -> np.ndarray:
     """Ranges of an execution with no layer around them nor inside; bool. Gradients count for the forward layers."""
     forest = forest_of(draft.column("parent_id"))
-    beside = (draft.column("level") == int(Level.OPERATION)) & ~forest.inside(is_layer) & ~forest.around(is_layer)
+    is_open = np.isin(draft.column("level"), (int(Level.MODULE), int(Level.OPERATION)))
+    beside = is_open & ~forest.inside(is_layer) & ~forest.around(is_layer)
     beside[1 : len(draft.forward) + 1] &= draft.forward < 0
     return beside & ~draft.names.node_is("phase", "optimizer")
 
@@ -400,31 +393,21 @@ def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, 
 
 
 def _may_hide_layers(draft: Draft) -> np.ndarray:
-    """Layers by their place alone: phases, compiled regions, and what holds most of all work by its name, once in each
-    execution or range around it; bool."""
+    """Layers by their place alone: phases, steps, compiled regions, what no text says more of, and of other ranges what
+    holds much of all work by its name, in few calls in each execution or range around it; bool."""
     names, parent, works = draft.names, draft.column("parent_id"), draft.works()
     folded = without_numbers(names.folded_names)[draft.column("folded_id")]
     held = rollup.add_up(rollup.sums_per_node(draft.node[works], draft.length()[works], len(parent)), parent)
     is_layer = draft.column("level") == int(Level.LAYER)
     models = int((draft.column("level") == int(Level.MODEL)).sum())
-    kind = names.node_category("layer_type")
-    has_kind = np.append(kind.categories.astype(str) != "", False)[kind.codes]
-    called = np.where(has_kind, -1 - kind.codes.astype(np.int64), folded)
-    layers = pd.DataFrame({"parent": parent, "called": called})[is_layer]
-    once = ~layers.duplicated(keep=False).to_numpy()
-    once |= layers.groupby("called")["called"].transform("size").to_numpy() <= models  # also of another thread
-    plain = names.node_is("role", "", "iteration", "model") & names.node_is("dialect", "plain")
-    plain[is_layer] |= once
-    of_name = np.bincount(folded[plain], weights=held[plain], minlength=int(folded.max(initial=0)) + 1)
-    large = of_name[folded] >= draft.constants.large_ratio * max(int(held[0]), 1)
-    # what stands beside such a one and is as long a call of something is opened with it
-    beside = np.zeros(len(parent), bool)
-    beside[parent[is_layer & plain & large]] = True
-    count = rollup.add_up(np.bincount(draft.node[works], minlength=len(parent)), parent)
-    beside = beside[parent] & names.node_is("role", "") & names.node_is("dialect", "plain")
-    beside &= is_layer & (count >= draft.constants.fewest_launches)
-    plain, large = plain | beside, large | beside
-    return names.node_is("role", "phase") | names.node_is("dialect", "torch_compile") | (plain & large)
+    layers = pd.DataFrame({"parent": parent, "called": folded})[is_layer]
+    beside, of_kind = (layers.groupby(by)["called"].transform("size") for by in (["parent", "called"], "called"))
+    few = np.zeros(len(parent), bool)
+    few[is_layer] = (beside < draft.constants.fewest_turns) | (of_kind <= models)  # also of another thread
+    of_name = np.bincount(folded[few], weights=held[few], minlength=int(folded.max(initial=0)) + 1)
+    few &= of_name[folded] >= draft.constants.large_ratio * max(int(held[0]), 1)
+    plain = names.node_is("role", "") & names.node_is("dialect", "plain") | names.node_is("dialect", "torch_compile")
+    return few | plain | names.node_is("role", "phase", "iteration", "model")
 
 
 def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np.ndarray, list[str]]:

@@ -22,11 +22,17 @@ _BACKWARD = re.compile(r"Backward\**\d*$")
 
 
 def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, constants: Constants) -> np.ndarray:
-    """Outermost operator ranges that may be parts of blocks; bool per node, none set where modules were recorded or
-    convolutions lead."""
+    """Outermost operator ranges that may be parts of blocks, and layers that are as many attentions as MLPs; bool per
+    node, none set where modules were recorded or convolutions lead."""
     nothing = np.zeros(len(nodes), bool)
     is_operator = names.node_is("role", "operator") & (nodes["level"].to_numpy() != int(Level.LIBRARY))
-    layer = nodes["level"].to_numpy() == int(Level.LAYER)
+    layer = (nodes["level"].to_numpy() == int(Level.LAYER)) & ~names.node_is("role", "phase")
+    halves = [
+        layer & names.folded_with(word)[nodes["folded_id"].to_numpy()]
+        for word in ("(?i)att(?:entio)?n", "(?i)mlp|ffn|moe")
+    ]
+    if halves[0].sum() == halves[1].sum():
+        is_operator |= halves[0] ^ halves[1]
     if not (is_operator & layer).any():
         return nothing
     parent = nodes["parent_id"].to_numpy()

@@ -196,9 +196,9 @@ def _sequence(
         # each layer of a compiled model may have kernels of its own number: layers repeat without these
         plain = pd.factorize(taken.plain)[0].astype(np.int64)
         other = find_loops(plain, constants) if owner is None else _inside(plain, owner, constants)
-        if other.size < constants.most_ratio * loops.size:
-            known = (plain, *known[1:])
-            structure = structure_of(other, own := Launches(*known))
+        folded = structure_of(other, own := Launches(plain, *known[1:]))
+        if other.size < loops.size and any(kind.role == LAYER for kind in folded.kinds):
+            known, structure = (plain, *known[1:]), folded
             if not len(executions):
                 executions = find_executions(structure, own)
     return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))

@@ -213,11 +213,12 @@ def parts_of_block(
     The attention ends with the projection, the first product after its core (after the product with the values, where
     the core is no fused kernel); what follows begins as the block itself does, or with the next normalisation.
     """
-    if guess_type(traits, rows, duration) != "transformer block" or traits.is_backward[rows].any():
+    core = attentions(traits, rows) - rows[0]
+    is_block = len(core) <= 2 and guess_type(traits, rows, duration) == "transformer block"
+    if not is_block or traits.is_backward[rows].any():
         return []
     family = with_softmax(traits, rows)
     products = np.flatnonzero(family == _CODE["gemm"])
-    core = attentions(traits, rows) - rows[0]
     is_fused = bool(np.isin(family, _CORES).any())
     after = products[products > core[-1]] if len(core) else products
     skipped = 0 if is_fused else 1

@@ -75,7 +75,10 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     phase_rows = _phases(sequence)
     homes = pd.concat([tops, phase_rows], ignore_index=True)
     blocks = _carried_over(sequence, _blocks(sequence, homes))
-    frames = [tops, phase_rows, blocks, _stretches(sequence, homes, blocks), _parts(sequence, blocks)]
+    is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
+    is_group = is_group[blocks["loop_kind"].to_numpy()]
+    between = [_stretches(sequence, homes, blocks), _stretches(sequence, blocks[is_group], blocks[~is_group])]
+    frames = [tops, phase_rows, blocks, *between, _parts(sequence, blocks)]
     return _described(sequence, _nested(pd.concat([f for f in frames if len(f)], ignore_index=True)))
 
 
@@ -238,8 +241,8 @@ def _met(known: np.ndarray, other: np.ndarray, slack: int) -> np.ndarray:
 
 
 def _stretches(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> pd.DataFrame:
-    """What lies before, between and after the outermost blocks of executions and phases."""
-    if not len(blocks) or sequence.phase_of_series is None:
+    """What lies before, between and after the outermost blocks of executions and phases, or of groups of blocks."""
+    if not len(blocks) or not len(homes):
         return _frame(0)
     has_phase = np.isin(homes["iteration_index"], homes["iteration_index"][homes["kind"] == PHASE])
     homes = homes[(homes["kind"] == PHASE) | ~has_phase]
@@ -319,9 +322,10 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     is_block = kind == BLOCK
     network = np.array([is_network(sequence.traits, np.arange(found.starts[t], found.ends[t])) for t in found.typical])
     network = network[series] if len(network) else np.zeros(len(rows), bool)
-    # levels: the outermost blocks are layers, unless they hold blocks that are
+    # levels: the outermost blocks are layers, unless they hold blocks that are, or phases
     groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)
     groups[:-1] |= _hold_more_layers(sequence, rows, is_block)
+    groups[loop_kind[parent[(kind == PHASE) & (parent >= 0)]]] = True
     groups = groups[loop_kind] & is_block
     closed = np.zeros(len(rows), bool)  # lies in a layer
     level = rows["level"].to_numpy().copy()
@@ -397,7 +401,7 @@ def _name_blocks(
 ) -> None:  # fmt: skip
     """Each kind of block is called by what holds its time, and whether it is of a backward pass; further kinds of one
     name get a number."""
-    names, types = rows["name"].to_numpy().copy(), rows["layer_type"].to_numpy().copy()
+    names, types, level = (rows[column].to_numpy().copy() for column in ("name", "layer_type", "level"))
     folded = rows["folded_name"].to_numpy().copy()
     used: dict[str, int] = {}
     for kind in dict.fromkeys(loop_kind[is_block].tolist()):
@@ -408,7 +412,7 @@ def _name_blocks(
         is_turn = bool(rows["block_count"].to_numpy()[row] > 2)
         guess = guess_type(sequence.traits, at, sequence.duration[at], is_turn=is_turn) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
-        word = "pass" if sequence.structure.kinds[kind].holds_layers else word
+        word = "pass" if network[row] and level[row] == "MODULE" else word
         word += ", backward" * has_gradients(sequence.traits, at)
         used[word] = used.get(word, 0) + 1
         shown = word if used[word] == 1 else f"{word} ({used[word]})"
