@@ -7,7 +7,7 @@ the probability `ALARM_RATE` (Westfall and Young 1993). With fewer, Student's t 
 of tests. What was found is fitted to all measures, and what is left of them is looked at again.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import Any
 
@@ -65,15 +65,16 @@ def changes(
     ``values``: logarithms, of shape (captures, measures). ``floor``: standard deviation of a capture that is taken for
     granted, ``least``: smallest change worth a word, both (measures,). ``rate``: of false alarms in histories without
     a change. ``sums``: measures that show no change which no other shows. ``shared``: what each measure may follow,
-    with a power of its own, (captures, any).
+    with a power of its own, (captures, any); the first with another one on each side of an edge.
     """
     count, measures = values.shape
-    side = LEAST_SIDE + (count >= LEAST_SHUFFLED)  # of many captures two outliers meet at an end by chance
+    side = LEAST_SIDE + count // LEAST_SHUFFLED  # of more captures more outliers meet by chance
     if not measures or count < 2 * side:
         return []
     alone = np.ones(measures, bool) if sums is None else ~sums
     owners: dict[int, int] = {}  # of each edge: the column that shows it best
     lines = [] if shared is None else [*shared.T]
+    speed = lines[0][:, None] if lines else np.zeros((count, 1))
     found, bar, at = [], np.zeros(measures), np.arange(count)[:, None]
     while True:
         edges = np.array([0, *sorted(owners), count])
@@ -86,7 +87,10 @@ def changes(
         size = np.stack([np.ptp(same - _without(same, known, at >= first, at >= second), axis=0)
                          for first, second in zip(best.first, best.second)])  # fmt: skip
         alike = _alike_captures(rest, best, known, may)
-        scores = np.where((size >= leasts) & may, _scores(best, edges, alike, floors), 0.0)
+        scores = np.minimum(
+            *(_scores(one, edges, alike, floors) for one in (best, _at_speed(rest, known, speed, best)))
+        )
+        scores = np.where((size >= leasts) & may, scores, 0.0)
         usual, spread, limit = _by_chance(rest, edges, known, scores, alike, floors, rate, may, side)
         scores = (scores - usual) / spread
         shown = scores > limit
@@ -181,6 +185,18 @@ def _scores(best: _Best, edges: IntArray, alike: FloatArray, floor: FloatArray) 
     more[..., _LINE, :] = weight[count]
     noise = (best.total - best.explained) / np.maximum(count - weight[np.diff(edges)].sum(axis=0) - more, 1) + floor**2
     return np.sqrt(best.explained / more / noise)
+
+
+def _at_speed(values: FloatArray, known: FloatArray, speed: FloatArray, best: _Best) -> _Best:
+    """The same candidates, where they explain captures at the same ``speed``, (captures, 1), of the machine: each level
+    follows it with a power of its own, and a line with one that changes (analysis of covariance)."""
+    at = np.arange(len(values))[:, None] + 0.0 * values[:1]
+    total, left = [], []
+    for shapes in ([at >= best.first[_EDGE]], [at >= best.first[_EDGES], at >= best.second[_EDGES]], [at]):
+        bent = [speed * shape for shape in shapes]
+        total, left = ([*sums, (_without(values, known, *more) ** 2).sum(axis=0)]
+                       for sums, more in ((total, bent), (left, bent + shapes)))  # fmt: skip
+    return replace(best, total=np.array(total), explained=np.array(total) - left)
 
 
 def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: BoolArray) -> FloatArray:
