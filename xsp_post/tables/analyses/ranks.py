@@ -67,7 +67,12 @@ def rank_contribution(
         calls.loc[mine.index, "step_index"] = np.searchsorted(begun, mine["start_ns"], side="right") - 1
         is_transfer = mine["kind"].isin(POINT_TO_POINT)
         is_transfer &= (~is_transfer).sum() > 1  # where nothing else joins the ranks, transfers do
-        own = rank_causes.rank_work(working, mine[is_transfer], mine[~is_transfer], copies, idle)
+        met = mine[~is_transfer].sort_values("launch_start_ns", kind="stable")
+        step = np.searchsorted(begun, met["launch_start_ns"], side="right")
+        # all ranks begin alike after a step, not after the first collective: work goes on beside it
+        if np.unique(step).size > _LEAST_STEPS:
+            met = met.iloc[(step == step[0]).sum() - 1 :]
+        own = rank_causes.rank_work(working, mine[is_transfer], met, copies, idle)
         work.append(own.assign(**dict(zip(WHO, (capture_name, process, device)))))
         row = _row(process, device, working, talking, copies, mine)
         rows.append(row | {"capture_name": capture_name, "rank": rank if stated < 0 else stated})
