@@ -191,7 +191,8 @@ def _at_speed(values: FloatArray, known: FloatArray, speed: FloatArray, best: _B
     """The same candidates, where they explain captures at the same ``speed``, (captures, 1), of the machine: each level
     follows it with a power of its own, and a line with one that changes (analysis of covariance)."""
     at = np.arange(len(values))[:, None] + 0.0 * values[:1]
-    total, left = [], []
+    total: list[FloatArray] = []
+    left: list[FloatArray] = []
     for shapes in ([at >= best.first[_EDGE]], [at >= best.first[_EDGES], at >= best.second[_EDGES]], [at]):
         bent = [speed * shape for shape in shapes]
         total, left = ([*sums, (_without(values, known, *more) ** 2).sum(axis=0)]

@@ -37,7 +37,7 @@ _ALIKE = 0.5  # share of common layers (else kernel families) of two captures of
 # Spread of a capture that is taken for granted: how machines differ from day to day, what clocks resolve.
 _LEAST_SPREAD, _RESOLUTION_NS = 0.005, 500.0
 _LEAST_PARTS = 4  # that say how fast the machine was
-_LEAST_CHANGE = 0.01  # of the measure itself; of the model's latency what is taken for granted
+_LEAST_CHANGE, _LEAST_SHARE = 0.01, 0.001  # of the measure itself, and of the model's latency
 MACHINE = "machine"  # kind of a step that is not the program's
 
 
@@ -156,8 +156,7 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     values, slowness = table.to_numpy(float), np.log(slowness_of(table))
     count, mean = len(values), values.mean(axis=0)
     logs = np.log(values + _RESOLUTION_NS)
-    least = np.maximum(_LEAST_CHANGE, _LEAST_SPREAD * mean[0] / np.maximum(mean, _RESOLUTION_NS))  # of the mean
-    least = 2 * np.arctanh(np.minimum(least / 2, 1 - np.finfo(float).eps))
+    least = np.log1p(np.maximum(_LEAST_CHANGE, _LEAST_SHARE * mean[0] / np.maximum(mean, _RESOLUTION_NS)))
     floor = np.hypot(_LEAST_SPREAD, _RESOLUTION_NS / (mean + _RESOLUTION_NS))
     follows, layers = count >= LEAST_SHUFFLED and slowness.any(), table.columns.get_level_values("level") == LAYER
     common = _shared(logs[:, layers], floor[layers], slowness) if follows else slowness
