@@ -197,7 +197,7 @@ def _at_speed(values: FloatArray, known: FloatArray, speed: FloatArray, best: _B
         bent = [speed * shape for shape in shapes]
         total, left = ([*sums, (_without(values, known, *more) ** 2).sum(axis=0)]
                        for sums, more in ((total, bent), (left, bent + shapes)))  # fmt: skip
-    return replace(best, total=np.array(total), explained=np.array(total) - left)
+    return replace(best, total=np.array(total), explained=np.maximum(np.array(total) - left, 0))
 
 
 def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: BoolArray) -> FloatArray:
