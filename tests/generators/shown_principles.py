@@ -392,18 +392,6 @@ def phase_and_siblings():
     return d.program("", "x")
 
 
-def copies_outside_ranges():
-    """Eight `judge` of one to eight layers; new weights are copied before each second one, outside every range."""
-    d = desk("own")
-    for k in range(8):
-        if k % 2 == 0:
-            d.t.copy(400_000_000)
-        with d.step("judge"):
-            d.go("ln_attn", "ln_mlp", times=1 + 3 * k % 8)
-        d.idle(100, 900)
-    return d.program("", "x")
-
-
 def another_thread_and_stream():
     """A thread feeds pictures on a stream of its own, and reductions run on a third one; no range."""
     d = desk()

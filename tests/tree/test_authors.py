@@ -51,7 +51,7 @@ AUTHORS = {
     "lodgers": ((17, 26, 31, 32, 41, 62), 30),
     # steps skipped, mini-batches of three parts, a table cleaned once, iterations, an encoder and a decoder, graphs of
     # clicks, atoms
-    "commuters": ((14, 35, 59, 86, 95, 98, 106), 60),
+    "commuters": ((30, 14, 35, 59, 86, 95, 98, 106), 60),
 }  # fmt: skip
 
 
@@ -75,7 +75,6 @@ READ_WRONGLY = {  # since weights decide: the cut that is right scores a little 
     ("visitors", 22): "a first execution that tries kernels is whole",
     ("visitors", 36): "executions begin where the recording does, not at a wait inside them",
     ("travellers", 80): "a last execution that was cut off is one",
-    ("commuters", 30): "what repeats inside one range of a step are its layers",
     ("commuters", 46): "ranges around even and odd steps are executions, whatever word stands in them",
     ("commuters", 48): "executions begin where nothing is left over at a pause",
     ("commuters", 75): "a step that skips its blocks is one",

@@ -139,7 +139,6 @@ SHOWN = {
     "update_behind_backward": "an update that only its operators show ends the step of the backward pass before it",
     "evaluation_beside_steps": "ranges of the same level that do a layer's work beside marked ones are executions, too",
     "phase_and_siblings": "ranges beside phases that no step holds are weighed with these",
-    "copies_outside_ranges": "what is copied outside every range with kernels need be in no execution",
     "repeats_within_a_part": "what repeats in a part that occurs once in an execution are the layers",
     "two_ranges_one_layer": "two ranges strictly in turn, with none around them, are one layer",
     "layers_of_two_kinds": "a layer of another kind in a fixed place is a layer",

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
-from xsp_post.arrays.forest import forest_of
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution
 from xsp_post.tree.node_names import NodeNames
@@ -60,14 +59,13 @@ def times_of(trace: Trace, names: NodeNames, parent: np.ndarray, owners: pd.Data
             span = np.where(graph, owners["launch_span"].to_numpy(), span)
         begin = activities["start_ns"].to_numpy()
         length = activities["end_ns"].to_numpy() - begin
-        # copies outside every range with kernels need be in no execution, nor in other ranges before the first or
-        # behind the last kernel of their process
+        # copies before the first or behind the last kernel of a process, in no range that has kernels, need be in no
+        # execution
         computes = activities["kind"].isin([ActivityKind.KERNEL, ActivityKind.GRAPH]).to_numpy()
-        has = rollup.add_up(np.bincount(span[computes & (span >= 0)], minlength=len(spans)), parent) > 0
+        often = np.bincount(span[computes & (span >= 0)], minlength=len(spans))
+        is_beside = ~np.append(rollup.add_up(often, parent) > 0, False)[span] & computes.any()
         kernels = pd.Series(begin).where(computes).groupby(activities["process_index"].to_numpy())
-        is_beside = (begin < kernels.transform("min")) | (begin > kernels.transform("max"))
-        is_beside |= ~np.append(forest_of(parent).inside(has), False)[span]
-        is_beside &= ~np.append(has, False)[span] & ~computes & computes.any()
+        is_beside &= (begin < kernels.transform("min")) | (begin > kernels.transform("max"))
         rows = np.flatnonzero((launch_id >= 0) & ~is_beside)
         launched = trace.launches["start_ns"].to_numpy()
         name = activities["name_id"].to_numpy()[rows]

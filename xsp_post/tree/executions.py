@@ -163,7 +163,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
     else:
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
         marked = [c for c in found if c.rule in explicit]
-        most = [c for c in found if c.coverage_ratio >= constants.most_ratio * finder.share]
+        most = [c for c in found if finder.holds_most(c)]
         if most and most[0].rule == OUTERMOST and not most[0].recurs:
             # copies may hold most of the time: marks with most launches, several in a range, are inside what is opened
             inner = [c for c in marked if c.names[0][1] > len(most[0].spans)]
@@ -274,6 +274,12 @@ class _Finder:
         loose = np.flatnonzero(owner < 0)
         owner[loose] = layering.covering(work.process_index[loose], work.at_ns[loose], process, start, end)
         return owner
+
+    def holds_most(self, candidate: Candidate) -> bool:
+        """Whether a candidate holds most of the time, or nearly all launches beside long copies."""
+        if candidate.coverage_ratio >= self.constants.most_ratio * self.share:
+            return True
+        return bool(self.inside[1][candidate.spans].sum() >= self.constants.holds_ratio * len(self.work.ns) > 0)
 
     def may_be_stages(self, candidate: Candidate) -> bool:
         """Whether ranges that no text calls a step recur, and leave a part of the work beside them; or whether turns

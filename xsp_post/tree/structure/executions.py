@@ -150,7 +150,7 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         result.kinds.append(found)
         own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
         layers = [one for one in (result.kinds[k] for k in own.tolist() if k < kind) if one.role == LAYER]
-        found.around = any(one.period >= constants.most_ratio * found.period for one in layers)
+        found.around = any(one.period >= constants.alike_ratio * found.period for one in layers)
     for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
             _begin_later(loops, turn_kind, kind, found, launches)
