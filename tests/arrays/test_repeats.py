@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.arrays.repeats import fold_with_targets, numbered, pair_numbers, summed, without_numbers
+from xsp_post.arrays.repeats import dense, fold_with_targets, numbered, summed, without_numbers
 
 _ROWS = st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x"]), st.integers(0, 9)), min_size=1)
 
@@ -31,7 +31,7 @@ def test_numbers_are_in_the_order_in_which_rows_are_met():
 
 def test_codes_of_eight_bits_do_not_overflow():
     codes = np.array([127, -1, 127], np.int8)
-    assert pair_numbers(np.array([1, 1, 1], np.int8), codes).tolist() == [0, 1, 0]
+    assert dense(np.array([1, 1, 1], np.int8), codes)[0].tolist() == [0, 1, 0]
 
 
 def test_no_rows():

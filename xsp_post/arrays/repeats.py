@@ -35,13 +35,13 @@ def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFra
     place = np.minimum(np.searchsorted(ids, above), len(ids) - 1)
     parent = np.where(ids[place] == above, place, -1)
     text, has_number = without_numbers(paths["name"])
-    own = pair_numbers(text, pd.factorize(paths["call_count"].to_numpy())[0])
+    own = dense(text, pd.factorize(paths["call_count"].to_numpy())[0])[0]
     may_fold = has_number & paths["span_kind"].ne("rank").to_numpy()
-    if not (may_fold & _are_many(pair_numbers(parent, own), minimum)).any():
+    if not (may_fold & _are_many(dense(parent, own)[0], minimum)).any():
         same = paths.assign(repeat_count=1, shown_name=paths["name"], is_folded=False).reset_index(drop=True)
         return same, pd.Series(ids, index=ids)
     shape = _shapes(parent, own)
-    key = pair_numbers(parent, shape)
+    key = dense(parent, shape)[0]
     target = np.arange(len(paths))
     first_of_key = np.full(key.max() + 1, -1, np.int64)
     first_of_key[key[::-1]] = target[::-1]
@@ -61,12 +61,6 @@ def fold_with_targets(paths: pd.DataFrame, minimum: int = 3) -> tuple[pd.DataFra
     result["is_folded"] = repeat[keep] > 1
     result["shown_name"] = _ranges(paths["name"], target, keep)
     return result.reset_index(drop=True), pd.Series(ids[target], index=ids)
-
-
-def pair_numbers(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """A number per row, equal where both numbers (from −1 up) are equal, in the order in which they are met."""
-    other = other.astype(np.int64) + 1
-    return pd.factorize((one.astype(np.int64) + 1) * (other.max(initial=0) + 1) + other)[0]
 
 
 def dense(*keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.repeats import pair_numbers
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.text_safety import shown
 from xsp_post.model.results import Results, frame_or_empty
@@ -45,7 +45,7 @@ def _large_parts(results: Results, steps: pd.DataFrame, total_ns: int) -> pd.Ser
     kind, kinds = pd.factorize(steps["kind"].astype(object))
     works = np.isin(kinds.astype(str), list(device))[kind]
     owned = np.where(works, steps["layer_index"].map(owner).fillna(len(owners)).to_numpy(np.int64), -1)
-    number = pair_numbers(owned, kind)
+    number = dense(owned, kind)[0]
     first = np.unique(number, return_index=True)[1]
     ratio = sums_per_node(number, steps["duration_ns"].to_numpy(), len(first)) / total_ns
     shares, texts = {}, [*owners, "no layer"]

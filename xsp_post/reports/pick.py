@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.repeats import pair_numbers, without_numbers
+from xsp_post.arrays.repeats import dense, without_numbers
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.reports.text import visible
@@ -87,7 +87,7 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd
     key, _ = without_numbers(layers["layer_path"])
     inside = layers["layer_index"].map(_work_of_layers(launches)).fillna(0)
     for values in (layers["layer_type"], layers["shape_text"], inside):
-        key = pair_numbers(key, pd.factorize(values)[0])
+        key = dense(key, pd.factorize(values)[0])[0]
     latency = layers["latency_ns"].to_numpy(np.float64)
     order = np.lexsort((latency, key))
     key, latency = key[order], latency[order]

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
-from xsp_post.arrays.repeats import fold_with_targets, pair_numbers, summed, without_numbers
+from xsp_post.arrays.repeats import dense, fold_with_targets, summed, without_numbers
 from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s
@@ -335,7 +335,7 @@ def _one_row(line: Row) -> Columns:
 
 def _alike_counts(folded: pd.DataFrame) -> np.ndarray:
     """By row how many siblings have its name but for the numbers: those in the row, and others with other insides."""
-    siblings = pair_numbers(folded["parent_path_id"].to_numpy(), without_numbers(folded["name"])[0])
+    siblings = dense(folded["parent_path_id"].to_numpy(), without_numbers(folded["name"])[0])[0]
     return np.bincount(siblings, folded["repeat_count"])[siblings].astype(np.int64)
 
 
