@@ -50,7 +50,8 @@ def inserted(draft: Draft, found: Inference, rows: np.ndarray, home: np.ndarray,
     direct = (place[node[at]] <= place[target]) & (place[target] < around.stop[node[at]])
     _move(node, launch_node, at[direct], target[direct], draft.column("kind"))
     nodes["depth"] = depths(nodes["parent_id"].to_numpy())
-    nodes["level"] = _without_layers_in_blocks(nodes, first, (found.nodes["kind"] == "stretch").to_numpy(), operators)
+    is_stretch = (found.nodes["kind"] == "stretch").to_numpy()
+    nodes["level"] = _without_layers_in_blocks(nodes, first, is_stretch, operators, draft.constants.most_ratio)
     activities = draft.activities.assign(node_id=node, launch_node_id=launch_node)
     activities = _with_copies(draft.trace, nodes, activities, homes, first)
     return with_known(replace(draft, nodes=nodes, activities=activities, strings=strings), found.nodes)
@@ -117,19 +118,24 @@ def with_new_nodes(
 
 
 def _without_layers_in_blocks(
-    nodes: pd.DataFrame, first: int, is_stretch: np.ndarray, operators: np.ndarray
+    nodes: pd.DataFrame, first: int, is_stretch: np.ndarray, operators: np.ndarray, most: float
 ) -> np.ndarray:
     """Levels where what was recorded inside an inferred layer (a node from ``first`` on) is a part, around it a group.
 
     is_stretch: of the inferred nodes, what lies between blocks: there, recorded layers that are not ``operators`` (bool
-    per recorded node) stay the layers, and the stretch only stands around them.
+    per recorded node) stay the layers, and the stretch only stands around them. most: `Constants.most_ratio`.
     """
     level = nodes["level"].to_numpy().copy()
     is_new = np.arange(len(nodes)) >= first
     stretch = np.r_[np.zeros(first, bool), is_stretch]
     blocks = is_new & (level == int(Level.LAYER)) & ~stretch
     groups = ~is_new & np.isin(level, (int(Level.LAYER), int(Level.OPERATION)))
-    level[groups & rollup.holds(blocks, nodes["parent_id"].to_numpy())] = int(Level.MODULE)
+    # of one text all are groups or none; in a layer that is none blocks are parts
+    around = rollup.holds(blocks, nodes["parent_id"].to_numpy())
+    share = pd.Series(around[groups]).groupby(nodes["folded_id"].to_numpy()[groups]).transform("mean")
+    groups[groups] = share.to_numpy() >= most
+    level[groups] = int(Level.MODULE)
+    level[blocks & inside_of(~is_new & (level == int(Level.LAYER)), nodes)] = int(Level.OPERATION)
     recorded = ~is_new & (level == int(Level.LAYER)) & ~np.r_[operators, np.zeros(len(nodes) - first, bool)]
     holds = rollup.holds(recorded, nodes["parent_id"].to_numpy())
     level[stretch & holds & (level == int(Level.LAYER))] = int(Level.MODULE)
