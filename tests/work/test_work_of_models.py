@@ -127,7 +127,7 @@ def test_gpt_in_prefill_and_decode(tmp_path):
             model(tokens[:, :1], 64)
 
     analysis, _ = recorded(run, tmp_path)
-    width, blocks = gpt.WIDTH, gpt.BLOCK_COUNT
+    width, blocks = gpt.WIDTH, len(model.blocks)
     linear = blocks * 2 * 65 * width * 12 * width + 2 * 2 * width * gpt.VOCABULARY
     pairs = 64 * 65 // 2 + 65
     attention = blocks * pairs * 4 * width
