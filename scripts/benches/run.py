@@ -169,7 +169,8 @@ print(json.dumps(statistics.trimmed_mean(samples[3:])))
 
 def independent(options: argparse.Namespace) -> None:
     """The same model in a plain timing loop without and with torch.profiler: what the table must agree with."""
-    from xsp_post.arrays import statistics as summaries
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
+    from helpers import compare_samples
     from xsp_post.model.schemas.units import format_ns
 
     means: dict[str, list[float]] = {"plain": [], "profiled": []}
@@ -179,7 +180,7 @@ def independent(options: argparse.Namespace) -> None:
             command = [sys.executable, "-c", PLAIN, options.model, *sizes, kind]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             values.append(json.loads(done.stdout.splitlines()[-1]))
-    found = summaries.compare_samples(means["plain"], means["profiled"], trim_ratio=0.0)
+    found = compare_samples(means["plain"], means["profiled"], trim_ratio=0.0)
     print(
         f"\nIndependent (plain loop, CPU): {format_ns(found.base)} without and {format_ns(found.other)} with "
         f"torch.profiler: {format_ns(found.difference)} [{format_ns(found.ci_low)} … {format_ns(found.ci_high)}]"
