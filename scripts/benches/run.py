@@ -171,6 +171,7 @@ def independent(options: argparse.Namespace) -> None:
     """The same model in a plain timing loop without and with torch.profiler: what the table must agree with."""
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests"))
     from helpers import compare_samples
+
     from xsp_post.model.schemas.units import format_ns
 
     means: dict[str, list[float]] = {"plain": [], "profiled": []}
