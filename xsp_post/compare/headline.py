@@ -267,9 +267,8 @@ def of_recordings(sides: list[Side], found: Impact | None, spread: float) -> lis
         return []
     scale, is_work = _size_ratio(sides), found.unit == WORK
     # the kernels of a long recording average what disturbs one execution
-    half, ends = (
-        (_assumed(spread), (found.high, found.low)) if is_work else (_assumed(max(_ONE_SPREAD, spread)), (1.0, 1.0))
-    )
+    half = _assumed(spread if is_work else max(_ONE_SPREAD, spread))
+    ends = (found.high, found.low) if is_work else (1.0, 1.0)
     ratios = window["other_value"] / window["base_value"] / np.array(ends) / scale
     low, high = ratios * np.exp((-half, half)) - 1
     return [Headline(found.unit, "", base, other, low, high, BY_NAME if is_work else ASSUMED, scale)]

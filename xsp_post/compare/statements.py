@@ -125,11 +125,8 @@ def sentence_of(head: Headline) -> str:
         usual = " → ".join(map(format_ns, head.usual_ns))
         key = "by-slow-ones" if usual else "slow-ones"
         return f"{text[:-1]}{said(key, times=f'{head.mean_ratio:#.3g}', usual=usual, base=base, other=other)}"
-    return (
-        f"{text} {said('decides.outside' if is_unlike else f'decides.{head.interval}')}"
-        if head.word == UNDECIDED
-        else text
-    )
+    decides = "outside" if is_unlike else head.interval
+    return f"{text} {said(f'decides.{decides}')}" if head.word == UNDECIDED else text
 
 
 def evidence(found: Impact) -> list[Statement]:

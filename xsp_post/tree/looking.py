@@ -143,9 +143,7 @@ def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_ask
     passes, placed = found.iterations, found.node_of_launch >= 0
     place = found.nodes["iteration_index"].to_numpy()[found.node_of_launch[placed]]
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()[placed][place >= 0]
-    held = rollup.sums_per_node(
-        place[place >= 0], length, int(passes["iteration_index"].max()) + 1 if len(passes) else 0
-    )
+    held = rollup.sums_per_node(place[place >= 0], length, int(place.max(initial=-1)) + 1)
     return passes.assign(device_ns=held[passes["iteration_index"]])
 
 

@@ -344,7 +344,7 @@ def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tup
     is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
     rows = np.flatnonzero(is_turn)
     rows = rows[np.argsort(loops.turn_start[rows], kind="stable")]
-    layers = _layer_loops(structure, is_turn, constants)
+    layers = _layer_loops(structure, is_turn)
     starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
     if len(rows):
         starts, ends, series = _rotated(starts, ends, series, launches)
@@ -477,7 +477,7 @@ def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
     return forest_of(structure.turn_parent).inside(mask)
 
 
-def _layer_loops(structure: Structure, is_turn: np.ndarray, constants: Constants) -> np.ndarray:
+def _layer_loops(structure: Structure, is_turn: np.ndarray) -> np.ndarray:
     """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
     loops = structure.loops
     is_layer = np.array([k.role in (LAYER, GRADIENTS) for k in structure.kinds], bool)[loops.kind]
