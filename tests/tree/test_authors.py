@@ -52,6 +52,9 @@ AUTHORS = {
     # steps skipped, mini-batches of three parts, a table cleaned once, iterations, an encoder and a decoder, graphs of
     # clicks, atoms
     "commuters": ((30, 14, 35, 59, 86, 95, 98, 106), 60),
+    # numbers that a compiler gives, what stands in no layer, two programs of which one copies its weights again and
+    # again, a phase and its siblings
+    "hikers": ((6020, 8004, 8017, 8042, 18827), 40),
 }  # fmt: skip
 
 
