@@ -14,11 +14,12 @@ import re
 import sys
 import zlib
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from generators.machine import NONE, Edit, Machine, Program
+from generators.machine import NONE, Edit, Machine, Program, Thread
 
 # operators of memory and of views: no kernel
 NOTHING = re.compile(
@@ -35,17 +36,19 @@ WHOLE = re.compile(
     r"|native_layer_norm|native_group_norm|cudnn_batch_norm|native_batch_norm|_native_batch_norm_legit|\w*_backward|_scaled_dot_product\w*|_softmax|_log_softmax"
     r"|cudnn_convolution|_slow_conv2d_forward|thnn_conv2d|slow_conv_transpose2d|convolution_overrideable|_cudnn_rnn|\w*lstm_cell|gru_cell"
     r"|embedding_dense_backward|_embedding_bag\w*|index_put_|_index_put_impl_|index|index_select|index_add_?|scatter\w*|gather|topk|sort|cumsum|multinomial"
-    r"|cat|stack|nonzero|masked_select|copy_|fill_|zero_|upsample\w*|_fused_\w+|max_pool2d_with_indices|avg_pool2d|_adaptive_avg_pool2d"
+    r"|cat|stack|_local_scalar_dense|nonzero|masked_select|copy_|_local_scalar_dense|fill_|zero_|upsample\w*|_fused_\w+|max_pool2d_with_indices|avg_pool2d|_adaptive_avg_pool2d"
     r"|uniform_|normal_|bernoulli_|random_|randperm|arange|linspace|where|tril|triu|roll|flip|_foreach\w+|_cdist_forward|_fft\w+|linalg_\w+|rms_norm|_fused_rms_norm|gelu|silu)$"
 )
 PRODUCTS = re.compile(
     r"aten::(addmm|mm|bmm|baddbmm|cudnn_convolution|convolution_backward|slow_conv\w+|thnn_conv2d|_slow_conv\w+|_cudnn_rnn|mv|addmv|dot)"
 )
-_TABLE = re.findall(
-    r"^\[(\w+)\]\n((?:[^\[].*\n)+)", Path(__file__).with_name("told_kernels.txt").read_text("utf-8"), re.M
-)
+_TEXT = Path(__file__).with_name("told_kernels.txt").read_text("utf-8")
+_TABLE = re.findall(r"^\[(\w+)\]\n((?:[^\[].*\n)+)", _TEXT, re.M)
 KERNELS = {key: tuple(names.splitlines()) for key, names in _TABLE}
-GEMMS, CONVS = KERNELS.pop("gemm"), KERNELS.pop("convolution")
+GEMMS, CONVS = KERNELS["gemm"], KERNELS["convolution"]
+MADE = ("gemm", "convolution", "reduce", "norm_backward", "elementwise", "multi_tensor")
+BY_OPERATOR = {key: names for key, names in KERNELS.items() if key not in MADE}
+REDUCTION = re.compile(r"(sum|mean|prod|amax|amin|max|min|argm|any|all|norm|linalg_vector|var|std)")
 OPTIMISER = re.compile(r"Optimizer\.step#(Adam|AdamW|NAdam|RAdam|Adamax|Adagrad|RMSprop|SGD)\.step$")
 ADAM = (
     "_foreach_add",
@@ -60,9 +63,9 @@ ADAM = (
 
 
 _ON_GPU = {  # operators of a CPU, and what a GPU has for them
-    "_scaled_dot_product_flash_attention_for_cpu": "_scaled_dot_product_flash_attention",
-    "mkldnn_convolution": "cudnn_convolution", "mkldnn_rnn_layer": "_cudnn_rnn", "native_batch_norm": "cudnn_batch_norm",
-    "MkldnnRnnLayer": "CudnnRnn", "NativeBatchNorm": "CudnnBatchNorm", "ForCpu": "",
+    "_flash_attention_for_cpu": "_flash_attention", "mkldnn_convolution": "cudnn_convolution", "ForCpu": "",
+    "mkldnn_rnn_layer": "_cudnn_rnn", "native_batch_norm": "cudnn_batch_norm", "MkldnnRnnLayer": "CudnnRnn",
+    "NativeBatchNorm": "CudnnBatchNorm",
 }  # fmt: skip
 
 
@@ -95,40 +98,19 @@ def _kernels(name: str, dims: list[Any], types: list[str], scale: float) -> list
             steps = dims[0][0] if dims and dims[0] else 1
             found = [*found, *[(found[0][0], 2.0, 8), (KERNELS[short][0], 2.2, 8)] * min(int(steps), 40)]
         return found
-    for key, (kernel,) in KERNELS.items():
-        if (
-            short == key
-            or (key.startswith(("_", "nat", "cudnn")) and short.startswith(key) and "backward" not in short)
-            or (key == "sort" and short == "argsort")
-        ):
-            count = 3 if key == "sort" else 2 if key == "native_group_norm" else 1
+    for key, (kernel,) in BY_OPERATOR.items():
+        is_kind = key.startswith(("_", "nat", "cudnn")) and short.startswith(key) and "backward" not in short
+        if short == key or is_kind or (key == "sort" and short == "argsort"):
+            count = {"sort": 3, "native_group_norm": 2}.get(key, 1)
             return [(kernel, 1.8 + largest * scale / 4e5, grid)] * count
-    if re.match(r"(sum|mean|prod|amax|amin|max|min|argm|any|all|norm|linalg_vector|var|std)", short):
-        return [
-            (
-                f"void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, at::native::func_wrapper_t<float, at::native::{short}_functor>, unsigned int, float, 4> >(at::native::ReduceOp<float>)",
-                2.0 + largest * scale / 5e5,
-                max(1, grid // 4),
-            )
-        ]
-    if short.endswith("_backward") and "norm" in short:
-        return [
-            (
-                f"void at::native::(anonymous namespace)::{short}_{half}_kernel<float, float>(float const*, float const*, float*)",
-                2.2 + largest * scale / 3e5,
-                grid,
-            )
-            for half in ("gamma_beta", "grad_input")
-        ]
-    form = "vectorized_elementwise_kernel<4" if largest % 4 == 0 else "unrolled_elementwise_kernel<1"
     functor = short.rstrip("_")
-    return [
-        (
-            f"void at::native::{form}, at::native::{functor}_kernel_cuda(at::TensorIteratorBase&)::{{lambda(float)#1}}, std::array<char*, 2ul> >(int, at::native::{functor})",
-            1.5 + largest * scale / 6e5,
-            grid,
-        )
-    ]
+    if REDUCTION.match(short):
+        kernels, us, grid = KERNELS["reduce"], 2.0 + largest * scale / 5e5, max(1, grid // 4)
+    elif short.endswith("_backward") and "norm" in short:
+        kernels, us = KERNELS["norm_backward"], 2.2 + largest * scale / 3e5
+    else:
+        kernels, us = KERNELS["elementwise"][largest % 4 > 0 :][:1], 1.5 + largest * scale / 6e5
+    return [(kernel.replace("@", functor), us, grid) for kernel in kernels]
 
 
 def _size(dims: Any) -> int:
@@ -140,7 +122,8 @@ def _size(dims: Any) -> int:
 
 def pack(trace: Path, packed: Path) -> None:
     """Keep what `told` reads of a trace: operators and people's ranges of the main thread."""
-    document = json.loads(gzip.open(trace).read())
+    with gzip.open(trace) as stream:
+        document = json.load(stream)
     events = [
         e for e in document["traceEvents"] if e.get("ph") == "X" and e.get("cat") in ("cpu_op", "user_annotation")
     ]
@@ -170,167 +153,150 @@ def pack(trace: Path, packed: Path) -> None:
         before = e["ts"]
     base = next((r[4] for r in rows if r[4] >= 0), 0)
     columns = [[r[k] - (base if k == 4 and r[k] >= 0 else 0) for r in rows] for k in range(6)]
-    with lzma.open(packed, "wt", preset=9) as stream:
-        json.dump({"texts": [json.loads(text) for text in texts], "columns": columns}, stream, separators=(",", ":"))
+    with lzma.open(packed, "wt", preset=9) as file:
+        json.dump({"texts": [json.loads(text) for text in texts], "columns": columns}, file, separators=(",", ":"))
 
 
-def _events(packed: Path) -> list[dict[str, Any]]:
-    document = json.loads(lzma.open(packed).read())
-    texts, at, events = document["texts"], 0.0, []
+@dataclass
+class _Op:
+    """An operator or range of the recording; times in µs."""
+
+    name: str
+    start: float
+    end: float
+    is_op: bool
+    sequence: int
+    dims: list[Any]
+    types: list[str]
+    parent: int = -1
+    is_hidden: bool = False  # inside an operator that is told as a whole
+    emits: bool = False  # it launches
+    updates: int = 0  # parameters that an optimiser updates
+
+
+def _ops(packed: Path) -> list[_Op]:
+    with lzma.open(packed) as stream:
+        document = json.load(stream)
+    texts, at, ops = document["texts"], 0.0, []
     for step, dur, name, inputs, sequence, is_op in zip(*document["columns"], strict=True):
         at += step / 10
-        dims, types = texts[inputs]
-        args = {"Input Dims": dims, "Input type": types} | ({"Sequence number": sequence} if sequence >= 0 else {})
-        events.append(
-            {
-                "ts": at,
-                "dur": dur / 10,
-                "name": texts[name],
-                "cat": "cpu_op" if is_op else "user_annotation",
-                "args": args,
-            }
-        )
-    return events
+        ops.append(_Op(texts[name], at, at + dur / 10, bool(is_op), sequence, *texts[inputs]))
+    stack: list[int] = []
+    for i, op in enumerate(ops):
+        while stack and ops[stack[-1]].end < op.end:
+            stack.pop()
+        op.parent = stack[-1] if stack else -1
+        stack.append(i)
+    for op in ops:
+        above = ops[op.parent] if op.parent >= 0 else None
+        if above is not None and (above.is_hidden or above.emits):
+            op.is_hidden = True
+            if op.name in ("aten::addcdiv_", "aten::add_"):
+                while not above.emits:
+                    above = ops[above.parent]
+                above.updates += 1
+        else:
+            op.emits = bool(WHOLE.match(op.name) or OPTIMISER.match(op.name) or re.match("##[^@]", op.name))
+    holds = [False] * len(ops)
+    for i in range(len(ops) - 1, -1, -1):
+        op = ops[i]
+        is_leaf = not op.is_hidden and not holds[i] and op.name.startswith("aten::") and not NOTHING.match(op.name)
+        op.emits = op.emits or is_leaf
+        if (op.emits or holds[i]) and op.parent >= 0:
+            holds[op.parent] = True
+    return ops
+
+
+def _python(us: float) -> float:
+    """Time between operators: Python's own; long pieces are the program's."""
+    return us if us > 300 else min(us, 60.0) * 0.7 + 0.5
 
 
 def told(path: Path, seed: int, scale: float = 16.0, ranges: str = "all", edit: Edit | None = None) -> Program:
     """``scale``: how much larger the tensors are on the GPU; ``ranges``: all (a PyTorch trace), marks (the people's own
     ranges only), none."""
-    rng = Random(seed)
-    events = _events(path)
-    m = Machine(rng, jitter=0.06, edit=edit or Edit())
+    ops = _ops(path)
+    m = Machine(Random(seed), jitter=0.06, edit=edit or Edit())
     forward, backward = m.thread(0), m.thread(1, name="pt_autograd_0")
-    parents, stack = [-1] * len(events), []
-    for i, e in enumerate(events):
-        while stack and events[stack[-1]]["ts"] + events[stack[-1]]["dur"] < e["ts"] + e["dur"]:
-            stack.pop()
-        parents[i] = stack[-1] if stack else -1
-        stack.append(i)
-    inside = [False] * len(events)  # of a whole operator, or of an optimiser
-    emits = [False] * len(events)
-    for i in range(len(events)):
-        p = parents[i]
-        name = events[i]["name"]
-        if p >= 0 and (inside[p] or emits[p]):
-            inside[i] = True
-        elif (
-            WHOLE.match(name)
-            or OPTIMISER.match(name)
-            or (name.startswith("##") and name[2] != "@")
-            or name == "aten::_local_scalar_dense"
-        ):
-            emits[i] = True
-    below = [False] * len(events)
-    for i in range(len(events) - 1, -1, -1):
-        if (
-            not inside[i]
-            and not emits[i]
-            and not below[i]
-            and events[i]["name"].startswith("aten::")
-            and not NOTHING.match(events[i]["name"])
-        ):
-            emits[i] = True
-        if (emits[i] or below[i]) and parents[i] >= 0:
-            below[parents[i]] = True
-    params = [0] * len(events)
-    for i, e in enumerate(events):
-        if e["name"] in ("aten::addcdiv_", "aten::add_") and inside[i]:
-            top = i
-            while parents[top] >= 0 and not emits[top]:
-                top = parents[top]
-            params[top] += 1
-    clock, open_rows = events[0]["ts"], []
+    labels: dict[str, int] = {}  # what the truth has said so far: label and how many
+    clock = ops[0].start
+    open_ops: list[tuple[_Op, Thread, dict[str, Any], dict[str, int], bool]] = []
 
     def close(until: float) -> None:
         nonlocal clock
-        while open_rows and open_rows[-1][0] <= until:
-            end, row, i, was_emitted = open_rows.pop()
-            thread = row["thread"]
-            if not was_emitted:
-                thread.host(
-                    min(max(end - clock, 0), 2.5) if events[i]["cat"] == "cpu_op" else python(max(end - clock, 0))
-                )
-            clock = max(clock, end)
-            row["row"]["end"] = thread.now
-            m.labels = row["labels"]
+        while open_ops and open_ops[-1][0].end <= until:
+            op, thread, row, before, is_turn = open_ops.pop()
+            rest = max(op.end - clock, 0)
+            if not op.emits:
+                thread.host(min(rest, 2.5) if op.is_op else _python(rest))
+            clock = max(clock, op.end)
+            row["end"] = thread.now
             thread.now += 40
-            if row["turn"]:
+            m.labels = before
+            if is_turn:
                 forward.now = max(forward.now, backward.now + 2_000)
 
-    def python(us: float) -> float:
-        return us if us > 300 else min(us, 60.0) * 0.7 + 0.5
-
-    labels: dict[str, int] = {}  # what the truth has said so far: label and how many
-    for i, e in enumerate(events):
-        if inside[i]:
+    for op in ops:
+        if op.is_hidden:
             continue
-        close(e["ts"])
-        is_turn = e["name"].startswith("autograd::engine::evaluate_function") and not any(
-            r["turn"] for _, r, _, _ in open_rows
-        )
-        thread = backward if is_turn or any(r["turn"] for _, r, _, _ in open_rows) else forward
-        gap = max(e["ts"] - clock, 0)
+        close(op.start)
+        is_inside = any(is_turn for *_, is_turn in open_ops)
+        is_turn = not is_inside and op.name.startswith("autograd::engine::evaluate_function")
+        thread = backward if is_turn or is_inside else forward
         if is_turn:
             backward.now = max(backward.now, forward.now)
-        inner = open_rows and events[open_rows[-1][2]]["cat"] == "cpu_op"
-        thread.host(min(gap, 1.5) if inner or is_turn else python(gap))
-        clock = e["ts"]
-        row = {"text": e["name"], "start": thread.now, "end": None, "tid": thread.tid, "kind": e["cat"], "args": {}}
-        args = e.get("args", {})
-        if e["cat"] == "cpu_op":
-            row["args"] = {
-                k: args[k] for k in ("Sequence number", "Fwd thread id", "Input Dims", "Input type") if k in args
-            }
-            if is_turn or thread is backward:
-                row["args"] |= {"Fwd thread id": 1} if "Sequence number" in args else {}
-        is_hidden = e["name"].startswith("##")
-        is_own = e["cat"] == "user_annotation" and not e["name"].startswith(
-            ("Optimizer.", "enumerate(DataLoader)", "ProfilerStep#")
-        )
-        if not is_hidden and (ranges == "all" or (ranges == "marks" and is_own)):
+        gap = max(op.start - clock, 0)
+        is_within = open_ops and open_ops[-1][0].is_op
+        thread.host(min(gap, 1.5) if is_within or is_turn else _python(gap))
+        clock = op.start
+        args: dict[str, Any] = {}
+        if op.is_op:
+            args = {"Input Dims": op.dims, "Input type": op.types}
+            if op.sequence >= 0:
+                args |= {"Sequence number": op.sequence, "Fwd thread id": int(thread is backward)}
+        kind = "cpu_op" if op.is_op else "user_annotation"
+        row = {"text": op.name, "start": thread.now, "end": None, "tid": thread.tid, "kind": kind, "args": args}
+        is_own = not op.is_op and not op.name.startswith(("Optimizer.", "enumerate(DataLoader)", "ProfilerStep#"))
+        if not op.name.startswith("##") and (ranges == "all" or (ranges == "marks" and is_own)):
             m.ranges.append(row)
         before = dict(m.labels)
-        if (
-            is_hidden and e["name"][2] == "@" and not (e["name"][3] == "b" and thread is backward)
-        ):  # recomputed: not judged
-            label = e["name"][3:]
+        if op.name.startswith("##@e") or (op.name.startswith("##@b") and thread is forward):  # recomputed: not judged
+            label = op.name[3:]
             m.labels[label] = labels[label] = labels.get(label, NONE) + 1
         thread.host(0.3)
-        if emits[i]:
-            name, dims, types = e["name"], args.get("Input Dims", []), args.get("Input type", [])
-            if is_hidden:
-                word, size, waits = name[2:].split()
-                thread.copy(int(int(size) * scale), word, pageable=waits == "1")
-                if word == "DtoH":
-                    thread.sync(7)
-            elif OPTIMISER.match(name):
-                words = ADAM if "Adam" in name else ("_foreach_mul", "_foreach_add") if "SGD" in name else ADAM[:4]
-                for word in words:
-                    thread.host(12.0 + 0.3 * params[i] / max(len(words), 1))
-                    for _ in range(max(1, -(-params[i] // (len(words) * 8)))):
-                        thread.launch(
-                            f"void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>, at::native::(anonymous namespace)::{word}Functor<float> >(at::native::(anonymous namespace)::TensorListMetadata<2>)",
-                            3.0 + 2.0 * scale,
-                            grid=320,
-                            block=512,
-                        )
-                        thread.host(2.0)
-            elif name == "aten::_local_scalar_dense":
-                thread.item()
-            else:
-                thread.host(3.0)
-                for kernel, us, grid in _kernels(name, dims, types, scale):
-                    thread.launch(kernel, min(us, 3000.0), grid=grid, block=128)
-                    thread.host(0.8)
-                if name in ("aten::nonzero", "aten::masked_select") or (name == "aten::index" and "bool" in types):
-                    thread.item()
-            clock = e["ts"] + e["dur"]
-        open_rows.append(
-            (e["ts"] + e["dur"], {"row": row, "thread": thread, "turn": is_turn, "labels": before}, i, emits[i])
-        )
+        if op.emits:
+            _tell(op, thread, scale)
+            clock = op.end
+        open_ops.append((op, thread, row, before, is_turn))
     close(float("inf"))
     kinds = [[label for label in labels if label.startswith(start)] for start in ("e:", "b:")]
     return Program("told", [m], *kinds, is_kineto=ranges == "all", about=path.name)
+
+
+def _tell(op: _Op, thread: Thread, scale: float) -> None:
+    """What one operator does on the machine."""
+    if op.name.startswith("##"):
+        word, size, waits = op.name[2:].split()
+        thread.copy(int(int(size) * scale), word, pageable=waits == "1")
+        if word == "DtoH":
+            thread.sync(7)
+    elif OPTIMISER.match(op.name):
+        words = ADAM if "Adam" in op.name else ("_foreach_mul", "_foreach_add") if "SGD" in op.name else ADAM[:4]
+        for word in words:
+            thread.host(12.0 + 0.3 * op.updates / len(words))
+            for _ in range(max(1, -(-op.updates // (len(words) * 8)))):
+                kernel = KERNELS["multi_tensor"][0].replace("@", word)
+                thread.launch(kernel, 3.0 + 2.0 * scale, grid=320, block=512)
+                thread.host(2.0)
+    elif op.name == "aten::_local_scalar_dense":
+        thread.item()
+    else:
+        thread.host(3.0)
+        for kernel, us, grid in _kernels(op.name, op.dims, op.types, scale):
+            thread.launch(kernel, min(us, 3000.0), grid=grid, block=128)
+            thread.host(0.8)
+        if op.name in ("aten::nonzero", "aten::masked_select") or (op.name == "aten::index" and "bool" in op.types):
+            thread.item()
 
 
 if __name__ == "__main__":  # FOLDER of traces → folder of packed ones
