@@ -189,10 +189,10 @@ def _ops(packed: Path) -> list[_Op]:
         stack.append(i)
     for op in ops:
         above = ops[op.parent] if op.parent >= 0 else None
-        if above is not None and (above.is_hidden or above.emits):
-            op.is_hidden = True
+        if above is not None and (above.is_hidden or above.emits or above.name.startswith("enumerate(DataLoader)")):
+            op.is_hidden = True  # what a loader does, it does on the host
             if op.name in ("aten::addcdiv_", "aten::add_"):
-                while not above.emits:
+                while above.parent >= 0 and not above.emits:
                     above = ops[above.parent]
                 above.updates += 1
         else:

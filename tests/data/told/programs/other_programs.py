@@ -15,7 +15,7 @@ import numpy as np
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
-from harness import CUDA, D, PROGRAMS, program, record, sync
+from harness import CUDA, D, PROGRAMS, blocks, execution, layer, program, record, sync
 from torch.profiler import record_function
 
 
@@ -658,6 +658,7 @@ def graph_requests():
     "A 6-layer encoder captured once and replayed for 30 requests."
     d, b, t = s(1024), 16, s(256)
     net = Encoder(d, 16, 6).to(D(), half()).eval()
+    blocks(net.blocks)
     requests = [torch.randn(b, t, d, dtype=half()) for _ in range(5)]
     if CUDA():
         requests = [r.pin_memory() for r in requests]
@@ -668,7 +669,7 @@ def graph_requests():
             g.replay()
         with record(shapes=True, stack=True, modules=True):
             for i in range(30):
-                with record_function("request"):
+                with record_function("request"), execution():
                     x.copy_(requests[i % 5], non_blocking=True)
                     g.replay().argmax(-1).tolist()
 
@@ -698,16 +699,18 @@ def graph_pieces():
         def step(x, length):
             h.copy_(x)
             for before, after in pieces:
-                q, k, v = before.replay().view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4).unbind(0)
-                a.copy_(F.scaled_dot_product_attention(q, k[:, :, :length], v[:, :, :length]).transpose(1, 2).reshape(b, t, d))
-                after.replay()
+                with layer():
+                    q, k, v = before.replay().view(b, t, 3, heads, d // heads).permute(2, 0, 3, 1, 4).unbind(0)
+                    a.copy_(F.scaled_dot_product_attention(q, k[:, :, :length], v[:, :, :length]).transpose(1, 2).reshape(b, t, d))
+                    after.replay()
             return h.float().mean()
 
         for _ in range(2):
             step(x, t)
         with record(shapes=True):
             for i in range(10):
-                float(step(x, t - s(16) * i))
+                with execution():
+                    float(step(x, t - s(16) * i))
 
 
 # ------------------------------------------------------------------------------------------------ torch.compile
@@ -781,7 +784,8 @@ def compiled_breaks():
             run(x)
         with record():
             for x in batches:
-                run(x).argmax(-1).cpu()
+                with execution():
+                    run(x).argmax(-1).cpu()
     end_workers()
 
 
@@ -794,6 +798,7 @@ def threaded_server():
     "Two Python threads: one makes batches, the other runs a 4-layer encoder."
     d, n = s(1024), 28
     net = Encoder(d, 16, 4).to(D(), half()).eval()
+    blocks(net.blocks)
     emb = nn.Embedding(5000, d).to(D(), half())
     rng = np.random.default_rng(0)
 
@@ -819,7 +824,8 @@ def threaded_server():
         thread.start()
         answers = []
         while (ids := ready.get()) is not None:
-            answers += net(emb(ids.to(D(), non_blocking=True))).argmax(-1).tolist()
+            with execution():
+                answers += net(emb(ids.to(D(), non_blocking=True))).argmax(-1).tolist()
         thread.join()
         return answers
 
@@ -836,6 +842,7 @@ def two_models():
     "An ensemble: two models of different sizes on two streams, results averaged on the main stream."
     b, t = s(32), s(256)
     big, small = Encoder(s(1024), 16, 8).to(D(), half()).eval(), Encoder(s(512), 8, 4).to(D(), half()).eval()
+    blocks([*big.blocks, *small.blocks])
     xs, ys = torch.randn(b, t, s(1024), device=D(), dtype=half()), torch.randn(b, t, s(512), device=D(), dtype=half())
     streams = [torch.cuda.Stream(), torch.cuda.Stream()] if CUDA() else [None, None]
 
@@ -844,7 +851,7 @@ def two_models():
         for stream, net, x in zip(streams, (big, small), (xs, ys)):
             if stream:
                 stream.wait_stream(torch.cuda.current_stream())
-            with torch.cuda.stream(stream) if stream else nullcontext():
+            with torch.cuda.stream(stream) if stream else nullcontext(), execution("model"):
                 outs.append(net(x))
         for stream in streams:
             if stream:
@@ -856,9 +863,10 @@ def two_models():
             round_()
         with record():
             for i in range(20):
-                answer = round_()
-                if i % 4 == 3:
-                    answer.cpu()
+                with execution():
+                    answer = round_()
+                    if i % 4 == 3:
+                        answer.cpu()
 
 
 @program(executions=25, layers=6, ranges="record_function: encode, beam search", limits=["host", "waiting"], where="the beam search by numpy between the encodings",
@@ -868,6 +876,7 @@ def numpy_between():
     "Encoder on the GPU, beam search in numpy, one utterance after another."
     d, vocab = s(768), 100
     net = Encoder(d, 12, 6).to(D(), half()).eval()
+    blocks(net.blocks)
     front = nn.Conv1d(80, d, 3, stride=2, padding=1).to(D(), half())
     out = nn.Linear(d, vocab).to(D(), half())
     rng = np.random.default_rng(0)
@@ -894,7 +903,7 @@ def numpy_between():
         with record():
             for t in lengths:
                 feats = rng.standard_normal((1, 80, t), np.float32)
-                with record_function("encode"):
+                with record_function("encode"), execution():
                     logp = encode(feats)
                 with record_function("beam search"):
                     search(logp)
@@ -910,6 +919,7 @@ def parts_frames_train_evaluate():
     d, b = s(1024, 16), s(32, 4)
     patch = nn.Linear(256, d).to(D())
     net = Encoder(d, 16, 4).to(D())
+    blocks(net.blocks)
     opt = torch.optim.AdamW([*patch.parameters(), *net.parameters()], lr=1e-4, fused=CUDA() or None)
     rng = np.random.default_rng(0)
     frames = [rng.integers(0, 256, (480, 640), dtype=np.uint8) for _ in range(4)]
@@ -923,16 +933,18 @@ def parts_frames_train_evaluate():
     def program_(n_frames, n_train, n_eval):
         data = torch.stack([prepare(frames[i % 4]) for i in range(n_frames)])
         for i in range(n_train):
-            x = data[torch.randint(0, n_frames, (b,), device=data.device)]
-            with torch.autocast(D(), dtype=torch.bfloat16):
-                loss = F.cross_entropy(net(patch(x)), torch.randint(0, 100, (b,), device=data.device))
-            opt.zero_grad()
-            loss.backward()
-            opt.step()
+            with execution():
+                x = data[torch.randint(0, n_frames, (b,), device=data.device)]
+                with torch.autocast(D(), dtype=torch.bfloat16):
+                    loss = F.cross_entropy(net(patch(x)), torch.randint(0, 100, (b,), device=data.device))
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
         net.eval()
         with torch.no_grad(), torch.autocast(D(), dtype=torch.bfloat16):
             for i in range(n_eval):
-                net(patch(data[torch.randint(0, n_frames, (b,), device=data.device)])).argmax(-1).cpu()
+                with execution():
+                    net(patch(data[torch.randint(0, n_frames, (b,), device=data.device)])).argmax(-1).cpu()
         net.train()
 
     program_(3, 2, 2)
@@ -1026,6 +1038,7 @@ def parts_diffusion():
     dec = nn.Sequential(nn.Conv2d(4, 128, 3, 1, 1), nn.SiLU(), nn.ConvTranspose2d(128, 64, 4, 2, 1), nn.SiLU(), nn.ConvTranspose2d(64, 64, 4, 2, 1), nn.SiLU(),
                         nn.ConvTranspose2d(64, 3, 4, 2, 1)).to(dev)
     net = Denoiser(c, 6).to(dev)
+    blocks(net.blocks)
     opt = torch.optim.Adam(net.parameters(), lr=1e-4)
     if CUDA():
         enc, dec, net = enc.bfloat16(), dec.bfloat16(), net.bfloat16()
@@ -1034,24 +1047,31 @@ def parts_diffusion():
 
     def script(n_enc, n_train, n_sample):
         with torch.no_grad():
-            latents = torch.cat([enc(images.to(dev, dt)) for _ in range(n_enc)])
+            latents = []
+            for _ in range(n_enc):
+                with execution(), execution("and decoding"):
+                    latents.append(enc(images.to(dev, dt)))
+            latents = torch.cat(latents)
         for _ in range(n_train):
-            x = latents[torch.randint(0, len(latents), (b,), device=dev)]
-            step = torch.rand(b, device=dev)
-            noise, mix = torch.randn_like(x), step.to(dt)[:, None, None, None]
-            got = net(x * (1 - mix) + noise * mix, step)
-            loss = F.mse_loss(got.float(), (noise - x).float())
-            opt.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            opt.step()
+            with execution(), execution("and decoding"):
+                x = latents[torch.randint(0, len(latents), (b,), device=dev)]
+                step = torch.rand(b, device=dev)
+                noise, mix = torch.randn_like(x), step.to(dt)[:, None, None, None]
+                got = net(x * (1 - mix) + noise * mix, step)
+                loss = F.mse_loss(got.float(), (noise - x).float())
+                opt.zero_grad(set_to_none=True)
+                loss.backward()
+                torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+                opt.step()
         print("loss", round(loss.item(), 3))
         with torch.no_grad():
             x = torch.randn(b, 4, size, size, device=dev, dtype=dt)
             for k in range(n_sample):
-                step = torch.full((b,), 1 - k / n_sample, device=dev)
-                x = x - net(x, step) / n_sample
-            return dec(x).clamp(0, 1).float().cpu()
+                with execution(), execution("and decoding"):
+                    step = torch.full((b,), 1 - k / n_sample, device=dev)
+                    x = x - net(x, step) / n_sample
+            with execution("and decoding"):
+                return dec(x).clamp(0, 1).float().cpu()
 
     script(1, 2, 2)
     with record():

@@ -12,7 +12,7 @@ import torch  # noqa: E402
 import torch.nn as nn  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
 
-from harness import program, record, CUDA, D, NSYS, sync  # noqa: E402
+from harness import blocks, execution, program, record, CUDA, D, NSYS, sync  # noqa: E402
 
 
 def big(gpu, cpu):
@@ -88,6 +88,7 @@ def gpt_grad_accum():
     "GPT, 3 layers, fp16 autocast with GradScaler, gradient accumulation of 4, AdamW fused, clip_grad_norm."
     B, T, d, V = big(16, 2), big(1024, 32), big(1024, 64), big(8192, 128)
     model = GPT(V, d, 3, 16 if CUDA() else 4, T).to(D())
+    blocks(model.blocks)
     opt = torch.optim.AdamW(model.parameters(), 3e-4, weight_decay=0.1, fused=CUDA())
     scaler = torch.amp.GradScaler(D(), enabled=CUDA())
     corpus = torch.randint(0, V, (200_000,))
@@ -102,23 +103,26 @@ def gpt_grad_accum():
 
     def step():
         total = 0.0
-        for _ in range(4):
-            x, y = batch()
-            with amp(torch.float16):
-                loss = model(x, y) / 4
-            scaler.scale(loss).backward()
-            total = total + loss.detach()
-        scaler.unscale_(opt)
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        scaler.step(opt)
-        scaler.update()
-        opt.zero_grad(set_to_none=True)
+        for k in range(4):
+            with execution("micro-step"):
+                x, y = batch()
+                with amp(torch.float16):
+                    loss = model(x, y) / 4
+                scaler.scale(loss).backward()
+                total = total + loss.detach()
+                if k == 3:
+                    scaler.unscale_(opt)
+                    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                    scaler.step(opt)
+                    scaler.update()
+                    opt.zero_grad(set_to_none=True)
         return total.item()
 
     step()
     with record():
         for _ in range(3):
-            step()
+            with execution():
+                step()
 
 
 # 2 ------------------------------------------------------------------------------------------------------------------
@@ -146,6 +150,12 @@ def resnet18(classes):
             body.append(BasicBlock(i, o, s))
             i = o
         return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
+
+
+def residual(net):
+    "Layers of a ResNet: its blocks, or its operators."
+    blocks(m for m in net.modules() if type(m).__name__ == "BasicBlock")
+    blocks((m for m in net.modules() if not list(m.children())), "operator")
 
 
 class Pets(torch.utils.data.Dataset):
@@ -179,6 +189,7 @@ def resnet_finetune_loader():
     data = Pets(7 * bs + 20, size)
     loader = torch.utils.data.DataLoader(data, batch_size=bs, shuffle=True, num_workers=0)
     net = resnet18(37).to(D())
+    residual(net)
     opt = torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9, weight_decay=1e-4)
     criterion = nn.CrossEntropyLoss()
 
@@ -196,7 +207,8 @@ def resnet_finetune_loader():
     with record():
         running = 0.0
         for x, y in loader:
-            running += one(x, y)
+            with execution():
+                running += one(x, y)
 
 
 # 3 ------------------------------------------------------------------------------------------------------------------
@@ -238,20 +250,23 @@ def dcgan_two_d_steps():
 
     def iteration(i):
         for k in range(2):
-            real = images[(2 * i + k) * bs:(2 * i + k + 1) * bs].to(D())
-            eD = d_step(real)
-        G.zero_grad()
-        fake = G(torch.randn(bs, nz, 1, 1, device=D()))
-        eG = bce(Dn(fake).view(-1), torch.full((bs,), 1.0, device=D()))
-        eG.backward()
-        oG.step()
+            with execution("update"):
+                real = images[(2 * i + k) * bs:(2 * i + k + 1) * bs].to(D())
+                eD = d_step(real)
+        with execution("update"):
+            G.zero_grad()
+            fake = G(torch.randn(bs, nz, 1, 1, device=D()))
+            eG = bce(Dn(fake).view(-1), torch.full((bs,), 1.0, device=D()))
+            eG.backward()
+            oG.step()
         print(f"[{i}] loss D {eD.item():.3f} G {eG.item():.3f}", file=io.StringIO())
 
     iteration(0)
     iteration(1)
     with record(shapes=True):
         for i in range(5):
-            iteration(i)
+            with execution():
+                iteration(i)
 
 
 # 4 ------------------------------------------------------------------------------------------------------------------
@@ -297,6 +312,7 @@ def clip_two_towers():
             return self.out(self.ln(x)[torch.arange(len(t), device=t.device), t.argmax(-1)])
 
     vision, text = Vision().to(D()), Text().to(D())
+    blocks([*vision.blocks, *text.blocks])
     scale = nn.Parameter(torch.tensor(2.66, device=D()))
     params = [*vision.parameters(), *text.parameters(), scale]
     opt = torch.optim.AdamW(params, 1e-4, foreach=True)
@@ -325,7 +341,8 @@ def clip_two_towers():
     step(), step()
     with record():
         for _ in range(4):
-            step()
+            with execution():
+                step()
 
 
 # 5 ------------------------------------------------------------------------------------------------------------------
@@ -368,19 +385,21 @@ def ppo_cartpole_like():
     def iteration(obs):
         buf, rewards, dones = [], [], []
         for _ in range(T):
-            with torch.no_grad():
+            with execution("pass"), torch.no_grad():
                 o = torch.as_tensor(obs, device=D())
                 h = body(o)
                 dist = torch.distributions.Categorical(logits=pi(h), validate_args=False)
                 a = dist.sample()
                 lp, v = dist.log_prob(a), vf(h).squeeze(-1)
-            nobs, r, d = env.step(a.cpu().numpy())
+                actions = a.cpu().numpy()
+            nobs, r, d = env.step(actions)
             buf.append((o, a, lp, v))
             rewards.append(r), dones.append(d)
             obs = nobs
         O, A, LP, Vv = (torch.stack(x) for x in zip(*buf))
         with torch.no_grad():
-            nextv = vf(body(torch.as_tensor(obs, device=D()))).squeeze(-1).cpu().numpy()
+            with execution("pass"):
+                nextv = vf(body(torch.as_tensor(obs, device=D()))).squeeze(-1).cpu().numpy()
             values, last = Vv.cpu().numpy(), 0.0
             adv = np.zeros_like(values)
             for t in reversed(range(T)):
@@ -392,24 +411,26 @@ def ppo_cartpole_like():
         O, A, LP, adv, ret = (x.flatten(0, 1) for x in (O, A, LP, adv, ret))
         for _ in range(4):
             for mb in np.array_split(rng.permutation(N * T), 3):
-                mb = torch.as_tensor(mb, device=D())
-                h = body(O[mb])
-                dist = torch.distributions.Categorical(logits=pi(h), validate_args=False)
-                ratio = (dist.log_prob(A[mb]) - LP[mb]).exp()
-                g = adv[mb]
-                g = (g - g.mean()) / (g.std() + 1e-8)
-                loss = -torch.min(ratio * g, ratio.clamp(0.8, 1.2) * g).mean() \
-                    + 0.5 * F.mse_loss(vf(h).squeeze(-1), ret[mb]) - 0.01 * dist.entropy().mean()
-                opt.zero_grad()
-                loss.backward()
-                nn.utils.clip_grad_norm_(params, 0.5)
-                opt.step()
+                with execution("pass"):
+                    mb = torch.as_tensor(mb, device=D())
+                    h = body(O[mb])
+                    dist = torch.distributions.Categorical(logits=pi(h), validate_args=False)
+                    ratio = (dist.log_prob(A[mb]) - LP[mb]).exp()
+                    g = adv[mb]
+                    g = (g - g.mean()) / (g.std() + 1e-8)
+                    loss = -torch.min(ratio * g, ratio.clamp(0.8, 1.2) * g).mean() \
+                        + 0.5 * F.mse_loss(vf(h).squeeze(-1), ret[mb]) - 0.01 * dist.entropy().mean()
+                    opt.zero_grad()
+                    loss.backward()
+                    nn.utils.clip_grad_norm_(params, 0.5)
+                    opt.step()
         return obs
 
     obs = iteration(env.s.copy())
     with record():
         for _ in range(3):
-            obs = iteration(obs)
+            with execution():
+                obs = iteration(obs)
 
 
 # 6 ------------------------------------------------------------------------------------------------------------------
@@ -423,6 +444,7 @@ def distillation():
     B, T, V = big(16, 2), big(512, 16), big(4096, 64)
     teacher = GPT(V, big(2048, 64), 6, big(16, 4), T).to(D(), half()).eval().requires_grad_(False)
     student = GPT(V, big(512, 32), 2, big(8, 2), T).to(D())
+    blocks([*teacher.blocks, *student.blocks])
     opt = torch.optim.AdamW(student.parameters(), 5e-4)
     xs = torch.randint(0, V, (4, B, T + 1), device=D())
 
@@ -443,7 +465,8 @@ def distillation():
     step(0), step(1)
     with record(shapes=True):
         for i in range(6):
-            step(i)
+            with execution():
+                step(i)
 
 
 # 7 ------------------------------------------------------------------------------------------------------------------
@@ -496,6 +519,9 @@ def ddpm_with_ema_and_preview():
 
     net = UNet().to(D())
     ema = copy.deepcopy(net).requires_grad_(False)
+    both = [*net.modules(), *ema.modules()]
+    blocks(m for m in both if isinstance(m, Res))
+    blocks((m for m in both if not list(m.children())), "operator")
     opt = torch.optim.Adam(net.parameters(), 2e-4)
     abar = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0).to(D())
     data = torch.rand(B, 3, 32, 32, device=D()) * 2 - 1
@@ -517,9 +543,10 @@ def ddpm_with_ema_and_preview():
         x = torch.randn(16 if CUDA() else 2, 3, 32, 32, device=D())
         ts = torch.linspace(999, 0, steps + 1).long().tolist()
         for t, s in zip(ts[:-1], ts[1:]):
-            e = ema(x, torch.full((len(x),), t, device=D()))
-            x0 = ((x - (1 - abar[t]).sqrt() * e) / abar[t].sqrt()).clamp(-1, 1)
-            x = abar[s].sqrt() * x0 + (1 - abar[s]).sqrt() * e
+            with execution("pass"):
+                e = ema(x, torch.full((len(x),), t, device=D()))
+                x0 = ((x - (1 - abar[t]).sqrt() * e) / abar[t].sqrt()).clamp(-1, 1)
+                x = abar[s].sqrt() * x0 + (1 - abar[s]).sqrt() * e
         return x.cpu()
 
     for _ in range(3):
@@ -527,9 +554,10 @@ def ddpm_with_ema_and_preview():
     preview(2)
     with record():
         for i in range(6):
-            with mark(f"ProfilerStep#{i + 3}"):
+            with mark(f"ProfilerStep#{i + 3}"), execution(), execution("pass"), execution("step or preview"):
                 train()
-        preview(10)
+        with execution("step or preview"):
+            preview(10)
 
 
 # 8 ------------------------------------------------------------------------------------------------------------------
@@ -551,21 +579,22 @@ def lstm_lm_tbptt():
         hidden = (torch.zeros(2, bs, H, device=D()), torch.zeros(2, bs, H, device=D()))
         total = 0.0
         for k, i in enumerate(range(0, upto, 35)):
-            n = min(35, upto - i)
-            x, y = data[i:i + n], data[i + 1:i + 1 + n].reshape(-1)
-            for p in params:
-                p.grad = None
-            hidden = tuple(h.detach() for h in hidden)
-            out, hidden = rnn(drop(enc(x)), hidden)
-            loss = F.nll_loss(F.log_softmax(dec(drop(out)).view(-1, V), dim=1), y)
-            loss.backward()
-            nn.utils.clip_grad_norm_(params, 0.25)
-            for p in params:
-                p.data.add_(p.grad, alpha=-20 * 0.1)
-            total += loss.detach()
-            if k % 5 == 0 and k:
-                total.item() / 5
-                total = 0.0
+            with execution():
+                n = min(35, upto - i)
+                x, y = data[i:i + n], data[i + 1:i + 1 + n].reshape(-1)
+                for p in params:
+                    p.grad = None
+                hidden = tuple(h.detach() for h in hidden)
+                out, hidden = rnn(drop(enc(x)), hidden)
+                loss = F.nll_loss(F.log_softmax(dec(drop(out)).view(-1, V), dim=1), y)
+                loss.backward()
+                nn.utils.clip_grad_norm_(params, 0.25)
+                for p in params:
+                    p.data.add_(p.grad, alpha=-20 * 0.1)
+                total += loss.detach()
+                if k % 5 == 0 and k:
+                    total.item() / 5
+                    total = 0.0
 
     epoch(52)
     with record(stack=True, modules=True):
@@ -609,6 +638,7 @@ def gnn_full_batch():
             return self.convs[-1](x)
 
     net = Net().to(D())
+    blocks(net.convs)
     opt = torch.optim.Adam(net.parameters(), 0.01)
 
     def train():
@@ -628,9 +658,12 @@ def gnn_full_batch():
     train(), test()
     with record(shapes=True):
         for epoch in range(1, 16):
-            loss = train()
-            if epoch % 5 == 0:
-                print(epoch, loss.item(), test(), file=io.StringIO())
+            with execution("epoch"):
+                with execution(), execution("training"):
+                    loss = train()
+                if epoch % 5 == 0:
+                    with execution():
+                        print(epoch, loss.item(), test(), file=io.StringIO())
 
 
 # 10 -----------------------------------------------------------------------------------------------------------------
@@ -644,6 +677,7 @@ def pinn_burgers():
     n = big(4000, 100)
     dims = [2] + [64] * 5 + [1]
     net = nn.Sequential(*[m for i, (a, b) in enumerate(zip(dims, dims[1:])) for m in ([nn.Linear(a, b)] + ([nn.Tanh()] if i < 5 else []))]).to(D())
+    blocks(m for m in net if isinstance(m, nn.Linear))
     opt = torch.optim.Adam(net.parameters(), 1e-3)
     xb, ub = torch.rand(200, 2, device=D()), torch.rand(200, 1, device=D())
 
@@ -663,7 +697,8 @@ def pinn_burgers():
         step()
     with record():
         for _ in range(8):
-            step()
+            with execution():
+                step()
 
 
 # 11 -----------------------------------------------------------------------------------------------------------------
@@ -681,8 +716,12 @@ def lbfgs_reconstruction():
     b = A @ truth.flatten() + 0.01 * torch.randn(m, device=D())
     img = torch.zeros(n, n, device=D(), requires_grad=True)
     opt = torch.optim.LBFGS([img], lr=0.2, max_iter=8, history_size=10)
+    evaluation = contextlib.ExitStack()  # a closure, and what LBFGS does with its gradient
+    opt.register_step_post_hook(lambda *_: evaluation.close())
 
     def closure():
+        evaluation.close()
+        evaluation.enter_context(execution("closure"))
         opt.zero_grad()
         residual = A @ img.flatten() - b
         tv = (img[1:] - img[:-1]).abs().mean() + (img[:, 1:] - img[:, :-1]).abs().mean()
@@ -693,8 +732,9 @@ def lbfgs_reconstruction():
     opt.step(closure)
     with record(shapes=True):
         for i in range(4):
-            loss = opt.step(closure)
-            print(i, loss.item(), file=io.StringIO())
+            with execution():
+                loss = opt.step(closure)
+                print(i, loss.item(), file=io.StringIO())
 
 
 # 12 -----------------------------------------------------------------------------------------------------------------
@@ -721,15 +761,16 @@ def maml_sinusoids():
             opt.zero_grad()
             loss = 0.0
             for k in range(2):
-                with mark(f"task {k}"):
+                with mark(f"task {k}"), execution("task"):
                     a, ph = np.random.uniform(0.1, 5), np.random.uniform(0, math.pi)
                     x = torch.rand(20, 1, device=D()) * 10 - 5
                     y = a * torch.sin(x + ph)
                     fast = meta
                     with mark("inner_loop"):
                         for _ in range(5):
-                            g = torch.autograd.grad(F.mse_loss(net(x[:10], fast), y[:10]), fast, create_graph=True)
-                            fast = [p - 0.01 * d for p, d in zip(fast, g)]
+                            with execution("inner step"):
+                                g = torch.autograd.grad(F.mse_loss(net(x[:10], fast), y[:10]), fast, create_graph=True)
+                                fast = [p - 0.01 * d for p, d in zip(fast, g)]
                     loss = loss + F.mse_loss(net(x[10:], fast), y[10:])
             with mark("outer_update"):
                 loss.backward()
@@ -739,7 +780,8 @@ def maml_sinusoids():
     outer(), outer()
     with record():
         for _ in range(4):
-            outer()
+            with execution():
+                outer()
 
 
 # 13 -----------------------------------------------------------------------------------------------------------------
@@ -753,15 +795,16 @@ def activation_checkpointing():
     "A large-batch transformer with activation checkpointing."
     from torch.utils.checkpoint import checkpoint
     B, T, d = big(16, 2), big(1024, 16), big(1536, 64)
-    blocks = nn.ModuleList(Block(d, big(12, 4), causal=True) for _ in range(5)).to(D(), half())
+    layers = nn.ModuleList(Block(d, big(12, 4), causal=True) for _ in range(5)).to(D(), half())
+    blocks(layers)
     emb, head = nn.Embedding(big(8192, 64), d).to(D(), half()), nn.Linear(d, big(8192, 64), bias=False).to(D(), half())
-    opt = torch.optim.AdamW([*blocks.parameters(), *emb.parameters(), *head.parameters()], 1e-4, foreach=True)
+    opt = torch.optim.AdamW([*layers.parameters(), *emb.parameters(), *head.parameters()], 1e-4, foreach=True)
     x = torch.randint(0, emb.num_embeddings, (B, T + 1), device=D())
 
     def step():
         with mark("forward"):
             h = emb(x[:, :-1])
-            for b in blocks:
+            for b in layers:
                 h = checkpoint(b, h, use_reentrant=False)
             loss = F.cross_entropy(head(h).flatten(0, 1), x[:, 1:].flatten())
         with mark("backward"):
@@ -773,7 +816,8 @@ def activation_checkpointing():
     step(), step()
     with record(shapes=True):
         for _ in range(4):
-            step()
+            with execution():
+                step()
 
 
 # 14 -----------------------------------------------------------------------------------------------------------------
@@ -809,6 +853,7 @@ def train_validate_checkpoint_train():
 
     net = Net().to(D())
     net.patient.requires_grad_(False)
+    blocks(net.blocks)
     opt = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], 1e-3)
     sched = torch.optim.lr_scheduler.OneCycleLR(opt, 1e-3, total_steps=100)
     xs, ys = torch.randn(12, B, 12, L, device=D()), torch.randint(0, 5, (12, B), device=D())
@@ -817,22 +862,24 @@ def train_validate_checkpoint_train():
     def train(steps):
         net.train()
         for i in range(steps):
-            loss = F.cross_entropy(net(xs[i], who[i]), ys[i])
-            opt.zero_grad(set_to_none=True)
-            loss.backward()
-            opt.step()
-            sched.step()
-            if (i + 1) % 5 == 0:
-                loss.item()
+            with execution(), execution("training step"):
+                loss = F.cross_entropy(net(xs[i], who[i]), ys[i])
+                opt.zero_grad(set_to_none=True)
+                loss.backward()
+                opt.step()
+                sched.step()
+                if (i + 1) % 5 == 0:
+                    loss.item()
 
     def validate():
         net.eval()
         correct, total = 0, 0.0
         with torch.no_grad():
             for i in range(5):
-                out = net(xs[i], who[i])
-                total += F.cross_entropy(out, ys[i]).item()
-                correct += (out.argmax(1) == ys[i]).sum().item()
+                with execution():
+                    out = net(xs[i], who[i])
+                    total += F.cross_entropy(out, ys[i]).item()
+                    correct += (out.argmax(1) == ys[i]).sum().item()
 
     def save():
         state = {"model": {k: v.cpu() for k, v in net.state_dict().items()}, "step": 12}
@@ -855,6 +902,7 @@ def evaluate_with_item():
     "Evaluation with metrics read back every batch."
     bs, size = big(128, 4), big(224, 32)
     net = resnet18(100).to(D()).eval().to(memory_format=torch.channels_last)
+    residual(net)
     pool = [torch.randn(bs, 3, size, size) for _ in range(2)]
     last = big(40, 2)
     labels = torch.randint(0, 100, (bs,))
@@ -866,13 +914,14 @@ def evaluate_with_item():
             x, y = pool[i % 2], labels
             if i == n - 1:
                 x, y = x[:last], y[:last]
-            x, y = x.to(D()).contiguous(memory_format=torch.channels_last), y.to(D())
-            with amp():
-                out = net(x)
-            loss += F.cross_entropy(out.float(), y, reduction="sum").item()
-            hit = out.topk(5, 1).indices == y[:, None]
-            top1 += hit[:, 0].sum().item()
-            top5 += hit.any(1).sum().item()
+            with execution():
+                x, y = x.to(D()).contiguous(memory_format=torch.channels_last), y.to(D())
+                with amp():
+                    out = net(x)
+                loss += F.cross_entropy(out.float(), y, reduction="sum").item()
+                hit = out.topk(5, 1).indices == y[:, None]
+                top1 += hit[:, 0].sum().item()
+                top5 += hit.any(1).sum().item()
             seen += len(y)
         return loss / seen, top1 / seen, top5 / seen
 
@@ -910,18 +959,19 @@ def matrix_factorisation_sweep():
         model = MF(k)
         opt = torch.optim.SparseAdam(list(model.parameters()), 1e-2)
         for s in range(steps):
-            opt.zero_grad()
-            loss = F.mse_loss(model(u[s], i[s]), r[s])
-            loss.backward()
-            opt.step()
-        with torch.no_grad():
+            with execution(), execution("training step"):
+                opt.zero_grad()
+                loss = F.mse_loss(model(u[s], i[s]), r[s])
+                loss.backward()
+                opt.step()
+        with execution(), torch.no_grad():
             return F.mse_loss(model(u[11], i[11]), r[11]).sqrt().item()
 
     trial(16, 2)
     with record():
         results = {}
         for k in (16, 64, 128):
-            with mark(f"trial factors={k}"):
+            with mark(f"trial factors={k}"), execution("trial"):
                 results[k] = trial(k, 7)
         best = min(results, key=results.get)
         print(best, file=io.StringIO())
