@@ -28,19 +28,20 @@ NOTHING = re.compile(
     r"|empty_like|empty_strided|new_empty|lift_fresh|is_nonzero|result_type|set_|diagonal|movedim|swapaxes|real|imag"
     r"|_nnpack_available|numpy_T|view_as|pin_memory|is_pinned|size|stride|_reshape_alias|new_empty_strided|broadcast_tensors"
     r"|requires_grad_|to|_has_compatible_shallow_copy_type|unfold|atleast_\dd|item|view_as_real|view_as_complex"
-    r"|data|native_dropout_dummy|retains_grad|output_nr|_version|is_leaf|matrix_H|mT|adjoint|hsplit|tensor_split|meshgrid)(_copy)?$|detach"
+    r"|data|native_dropout_dummy|retains_grad|output_nr|_version|is_leaf|matrix_H|mT|adjoint|hsplit|tensor_split|meshgrid"
+    r"|as_strided_|unsafe_split|unsafe_chunk|broadcast_to|cudnn_is_acceptable|contiguous|type_as|dropout)(_copy)?$|detach"
 )
 # operators whose inner operators are how a CPU does it
 WHOLE = re.compile(
     r"aten::(sum|mean|prod|amax|amin|max|min|argmax|argmin|any|all|norm|linalg_vector_norm|var|std|var_mean|addmm|mm|bmm|baddbmm|addmv|mv|dot"
     r"|native_layer_norm|native_group_norm|cudnn_batch_norm|native_batch_norm|_native_batch_norm_legit|\w*_backward|_scaled_dot_product\w*|_softmax|_log_softmax"
-    r"|cudnn_convolution|_slow_conv2d_forward|thnn_conv2d|slow_conv_transpose2d|convolution_overrideable|_cudnn_rnn|\w*lstm_cell|gru_cell"
+    r"|cudnn_convolution|_slow_conv2d_forward|thnn_conv2d|slow_conv_transpose2d|convolution_overrideable|_cudnn_rnn|lstm|gru|\w*lstm_cell|gru_cell"
     r"|embedding_dense_backward|_embedding_bag\w*|index_put_|_index_put_impl_|index|index_select|index_add_?|scatter\w*|gather|topk|sort|cumsum|multinomial"
     r"|cat|stack|_local_scalar_dense|nonzero|masked_select|copy_|_local_scalar_dense|fill_|zero_|upsample\w*|_fused_\w+|max_pool2d_with_indices|avg_pool2d|_adaptive_avg_pool2d"
     r"|uniform_|normal_|bernoulli_|random_|randperm|arange|linspace|where|tril|triu|roll|flip|_foreach\w+|_cdist_forward|_fft\w+|linalg_\w+|rms_norm|_fused_rms_norm|gelu|silu)$"
 )
 PRODUCTS = re.compile(
-    r"aten::(addmm|mm|bmm|baddbmm|cudnn_convolution|convolution_backward|slow_conv\w+|thnn_conv2d|_slow_conv\w+|_cudnn_rnn|mv|addmv|dot)"
+    r"aten::(addmm|mm|bmm|baddbmm|cudnn_convolution|convolution_backward|slow_conv\w+|thnn_conv2d|_slow_conv\w+|_cudnn_rnn|lstm|gru|mv|addmv|dot)"
 )
 _TEXT = Path(__file__).with_name("told_kernels.txt").read_text("utf-8")
 _TABLE = re.findall(r"^\[(\w+)\]\n((?:[^\[].*\n)+)", _TEXT, re.M)
@@ -94,9 +95,9 @@ def _kernels(name: str, dims: list[Any], types: list[str], scale: float) -> list
     if PRODUCTS.match(name):
         flops = (sizes[0] if sizes else 1) * (sizes[1] if len(sizes) > 1 else 1) ** 0.5 * 2 * scale**1.5
         found = [(_pick(GEMMS, f"{dims[:3]}{types[:1]}"), 2.2 + flops / 4e8, grid)]
-        if short == "_cudnn_rnn":
+        if short in ("_cudnn_rnn", "lstm", "gru"):
             steps = dims[0][0] if dims and dims[0] else 1
-            found = [*found, *[(found[0][0], 2.0, 8), (KERNELS[short][0], 2.2, 8)] * min(int(steps), 40)]
+            found = [*found, *[(found[0][0], 2.0, 8), (KERNELS["_cudnn_rnn"][0], 2.2, 8)] * min(int(steps), 40)]
         return found
     for key, (kernel,) in BY_OPERATOR.items():
         is_kind = key.startswith(("_", "nat", "cudnn")) and short.startswith(key) and "backward" not in short
@@ -142,8 +143,8 @@ def pack(trace: Path, packed: Path) -> None:
         inputs = [[d for d in args.get("Input Dims", [])][:4], args.get("Input type", [])[:4]]
         rows.append(
             [
-                round((e["ts"] - before) * 10),
-                round(e["dur"] * 10),
+                round(e["ts"] * 10) - round(before * 10),
+                round((e["ts"] + e["dur"]) * 10) - round(e["ts"] * 10),
                 number(e["name"]),
                 number(inputs),
                 args.get("Sequence number", -1),
@@ -177,10 +178,10 @@ class _Op:
 def _ops(packed: Path) -> list[_Op]:
     with lzma.open(packed) as stream:
         document = json.load(stream)
-    texts, at, ops = document["texts"], 0.0, []
+    texts, at, ops = document["texts"], 0, []
     for step, dur, name, inputs, sequence, is_op in zip(*document["columns"], strict=True):
-        at += step / 10
-        ops.append(_Op(texts[name], at, at + dur / 10, bool(is_op), sequence, *texts[inputs]))
+        at += step
+        ops.append(_Op(texts[name], at / 10, (at + dur) / 10, bool(is_op), sequence, *texts[inputs]))
     stack: list[int] = []
     for i, op in enumerate(ops):
         while stack and ops[stack[-1]].end < op.end:

@@ -1,4 +1,6 @@
 """Inference, as people run it. No CUDA call at import (the programs run in forked children)."""
+import contextlib
+import functools
 import math
 import os
 import random
@@ -8,7 +10,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 from torch.profiler import record_function
 
-from harness import program, record, CUDA, D, sync
+from harness import program, record, CUDA, D, sync, execution, blocks
 
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -38,6 +40,30 @@ def on_device(build, dtype=None):
     return model.to(dtype or DT()).eval()
 
 
+def calls(names):
+    """Truth: ``names`` of modules: a call is an execution (a name), and so is all from a call to the next (``name turn``)."""
+    open_turns = []
+
+    def end(*_):
+        while open_turns:
+            open_turns.pop().__exit__(None, None, None)
+    for module, kinds in names.items():
+        def begin(*_, kinds=kinds):
+            end()
+            for kind in kinds:
+                open_turns.append(execution(kind + " turn"))
+                open_turns[-1].__enter__()
+
+        def call(*args, forward=module.forward, kinds=kinds, **more):
+            with contextlib.ExitStack() as stack:
+                for kind in kinds:
+                    stack.enter_context(execution(kind))
+                return forward(*args, **more)
+        module.register_forward_pre_hook(begin)
+        module.forward = functools.wraps(module.forward)(call)
+    return end
+
+
 # ---------------------------------------------------------------- 1. HF generate, greedy
 @program(executions=10, layers=4, kinds={"prefill": 1, "decode": 9}, ranges="none",
          limits=["launches", "host"], where="the decode steps: small kernels, the host launches them one by one",
@@ -54,8 +80,11 @@ def hf_llama_greedy():
     ids = torch.randint(3, cfg.vocab_size, (4, 96), device=D())
     mask = torch.ones_like(ids)
     model.generate(ids, attention_mask=mask, max_new_tokens=3, do_sample=False)
+    blocks(model.model.layers)
+    end = calls({model: ["execution"]})
     with record(shapes=False):
         out = model.generate(ids, attention_mask=mask, max_new_tokens=10, min_new_tokens=10, do_sample=False)
+        end()
         print(out[:, -1].tolist())
 
 
@@ -115,18 +144,19 @@ def gpt_sampling_requests():
 
     def serve(length, new, n):
         prompt = torch.randint(0, V, (4, length), device=D())
-        with record_function(f"request {n}"):
-            with record_function("prefill"):
+        with record_function(f"request {n}"), execution("request"):
+            with record_function("prefill"), execution():
                 logits, past = model(prompt)
                 tok = sample(logits)
             for i in range(new):
-                with record_function(f"decode token {i}"):
+                with record_function(f"decode token {i}"), execution():
                     logits, past = model(tok, past, length + i)
                     tok = sample(logits)
                     if (tok == -1).all().item():
                         break
         return tok
     serve(32, 3, -1)
+    blocks(model.blocks)
     with record():
         for n, (length, new) in enumerate([(64, 5), (200, 9), (17, 4)]):
             serve(length, new, n)
@@ -202,9 +232,11 @@ def static_cache_cudagraph():
     else:
         replay = step
     replay()
+    blocks(net.layers)
     with record(shapes=True):
         for i in range(20):
-            replay()
+            with execution():
+                replay()
             if i % 8 == 7:
                 print(tok.flatten().tolist())
 
@@ -229,10 +261,12 @@ def compiled_reduce_overhead():
     for _ in range(4):
         fn(x)
     sync()
+    blocks(m for m in net if isinstance(m, _PreNorm))
     with record(shapes=True):
         answers = []
         for i in range(30):
-            answers.append(fn(x).mean(1).float().cpu())
+            with execution():
+                answers.append(fn(x).mean(1).float().cpu())
 
 
 class _PreNorm(nn.Module):
@@ -284,8 +318,13 @@ def bert_ragged_embedding():
     batches = [collate(lengths[i:i + size]) for i in range(0, n, size)]
     for b in batches[:1] + batches[-1:]:
         embed(*b)
+    blocks(model.encoder.layer)
+
+    def one(ids, mask):
+        with execution():
+            return embed(ids, mask)
     with record(shapes=True):
-        out = [embed(ids, mask) for ids, mask in batches]
+        out = [one(ids, mask) for ids, mask in batches]
         print(torch.cat(out).shape)
 
 
@@ -328,11 +367,13 @@ def vit_eval_host_preprocess():
     for n in (sizes[0], sizes[-1]):
         model(preprocess(n).to(D(), DT()))
     correct = 0
+    blocks(model.blocks)
     with record():
         for i, n in enumerate(sizes):
-            x = preprocess(n).to(D(), non_blocking=True).to(DT())
-            y = torch.randint(0, 1000, (n,)).to(D())
-            correct += (model(x).argmax(-1) == y).sum().item()
+            with execution():
+                x = preprocess(n).to(D(), non_blocking=True).to(DT())
+                y = torch.randint(0, 1000, (n,)).to(D())
+                correct += (model(x).argmax(-1) == y).sum().item()
             if i % 5 == 4:
                 print(f"[{i + 1}/{len(sizes)}] acc {correct}")
 
@@ -411,24 +452,25 @@ def sd_unet_cfg():
     abar = torch.cumprod(1 - torch.linspace(1e-4, .02, 1000), 0)
 
     def pipe(steps=10):
-        with record_function("encode_prompt"):
+        with record_function("encode_prompt"), execution("part"):
             emb = text(torch.randint(0, 1000, (2, 77), device=D())).repeat_interleave(n, 0)
         x = torch.randn(n, 4, side, side, device=D(), dtype=DT())
         ts = torch.linspace(981, 1, steps).long().tolist()
         for i, t in enumerate(ts):
-            with record_function(f"denoise step {t} ({i}/{steps})"):
+            with record_function(f"denoise step {t} ({i}/{steps})"), execution("part"), execution():
                 eps = unet(torch.cat([x, x]), torch.full((2 * n,), t, device=D()), emb)
                 un, co = eps.chunk(2)
                 eps = un + 7.5 * (co - un)
                 a, prev = float(abar[t]), float(abar[ts[i + 1]]) if i + 1 < steps else 1.0
                 x0 = (x - (1 - a) ** .5 * eps) / a ** .5
                 x = prev ** .5 * x0 + (1 - prev) ** .5 * eps
-        with record_function("vae.decode"):
+        with record_function("vae.decode"), execution("part"):
             return ((vae(x) / 2 + .5).clamp(0, 1) * 255).to(torch.uint8).cpu()
     pipe(2)
     with record():
         for prompt in ("a cat", "a dog in the rain"):
-            pipe()
+            with execution("picture"):
+                pipe()
 
 
 # ---------------------------------------------------------------- 8. DiT, no ranges
@@ -474,11 +516,13 @@ def dit_flow_sampler():
     y = torch.randint(0, 1000, (B,), device=D())
     z = torch.randn(B, T, 16, device=D(), dtype=DT())
     net(z, torch.zeros(B, device=D()), y)
+    blocks(net.blocks)
     with record():
         n = 14
         for i in range(n):
-            t = torch.full((B,), i / n, device=D())
-            z = z + net(z, t, y) / n
+            with execution():
+                t = torch.full((B,), i / n, device=D())
+                z = z + net(z, t, y) / n
         img = z.float().cpu()
 
 
@@ -505,19 +549,23 @@ def whisper_chunks():
         audio = torch.randn(frames * 160 - 1)
         spec = torch.stft(audio, 400, 160, window=window, return_complex=True).abs() ** 2
         mel = torch.log10((fb @ spec[:, :frames]).clamp(min=1e-10))[None].to(D(), DT())
-        enc = model.encoder(mel)[0]
+        with execution():
+            enc = model.encoder(mel)[0]
         ids = torch.tensor([[1, 3, 4, 5]], device=D())
         past, text = None, []
         for _ in range(steps):
-            out = model.decoder(input_ids=ids, encoder_hidden_states=enc, past_key_values=past, use_cache=True)
-            past = out.past_key_values
-            ids = proj(out.last_hidden_state[:, -1:]).argmax(-1)
-            text += ids[0].tolist()
+            with execution(), execution("token"):
+                out = model.decoder(input_ids=ids, encoder_hidden_states=enc, past_key_values=past, use_cache=True)
+                past = out.past_key_values
+                ids = proj(out.last_hidden_state[:, -1:]).argmax(-1)
+                text += ids[0].tolist()
         return text
     chunk(3)
+    blocks([*model.encoder.layers, *model.decoder.layers])
     with record():
         for _ in range(2):
-            chunk(8)
+            with execution("chunk"):
+                chunk(8)
 
 
 # ---------------------------------------------------------------- 10. T5 beam search
@@ -536,8 +584,11 @@ def t5_beam():
     mask = torch.ones_like(ids)
     kw = dict(attention_mask=mask, num_beams=4, do_sample=False)
     model.generate(ids, max_new_tokens=2, **kw)
+    blocks([*model.encoder.block, *model.decoder.block])
+    end = calls({model.encoder: ["execution"], model.decoder: ["execution", "token"]})
     with record():
         out = model.generate(ids, max_new_tokens=7, min_new_tokens=7, **kw)
+        end()
         print(out.shape)
 
 
@@ -569,31 +620,34 @@ def moe_python_experts():
     "Mixtral-like decoder with a python loop over experts."
     setup()
     V, d, h, L = S(32000, 200), S(1024, 32), 8, 3
-    blocks = on_device(lambda: nn.ModuleList([nn.ModuleDict(dict(n1=nn.LayerNorm(d), qkv=nn.Linear(d, 3 * d), o=nn.Linear(d, d),
+    layers = on_device(lambda: nn.ModuleList([nn.ModuleDict(dict(n1=nn.LayerNorm(d), qkv=nn.Linear(d, 3 * d), o=nn.Linear(d, d),
                                                                  n2=nn.LayerNorm(d), moe=MoE(d))) for _ in range(L)]))
     emb, head = on_device(lambda: nn.Embedding(V, d)), on_device(lambda: nn.Linear(d, V))
 
     def forward(ids, cache):
         x = emb(ids)
         b, t, _ = x.shape
-        for i, m in enumerate(blocks):
-            with record_function(f"layer{i}.attn"):
+        for i, m in enumerate(layers):
+            block = record_function("##@b:block")
+            block.__enter__()
+            with record_function(f"layer{i}.attn"), record_function("##@b:half"):
                 q, k, v = m["qkv"](m["n1"](x)).view(b, t, 3, h, d // h).permute(2, 0, 3, 1, 4)
                 if cache[i] is not None:
                     k, v = torch.cat([cache[i][0], k], 2), torch.cat([cache[i][1], v], 2)
                 cache[i] = (k, v)
                 x = x + m["o"](F.scaled_dot_product_attention(q, k, v, is_causal=t > 1).transpose(1, 2).reshape(b, t, d))
-            with record_function(f"layer{i}.moe"):
+            with record_function(f"layer{i}.moe"), record_function("##@b:half"):
                 x = x + m["moe"](m["n2"](x))
+            block.__exit__(None, None, None)
         return head(x[:, -1:]).argmax(-1)
     cache = [None] * L
     ids = torch.randint(0, V, (4, 128), device=D())
     forward(forward(ids, cache), cache)
     cache = [None] * L
     with record(shapes=True):
-        ids = forward(ids, cache)
-        for _ in range(5):
-            ids = forward(ids, cache)
+        for _ in range(6):
+            with execution():
+                ids = forward(ids, cache)
         print(ids.flatten().tolist())
 
 
@@ -627,9 +681,11 @@ def mamba_reference_scan():
     net = on_device(lambda: nn.Sequential(*[Block() for _ in range(L)]))
     x = torch.randn(8, T, d, device=D(), dtype=DT())
     net(x)
+    blocks(net)
     with record():
         for _ in range(3):
-            y = net(torch.randn(8, T, d, device=D(), dtype=DT()))
+            with execution():
+                y = net(torch.randn(8, T, d, device=D(), dtype=DT()))
         print(float(y.float().mean()))
 
 
@@ -688,7 +744,8 @@ def detector_nms_video():
     detect(frames[0])
     with record(shapes=True):
         for i in range(8):
-            dets = detect(frames[i % 4])
+            with execution():
+                dets = detect(frames[i % 4])
             if i % 4 == 0:
                 print(f"frame {i}: {sum(map(len, dets))} boxes")
 
@@ -730,7 +787,7 @@ def seg_sliding_window():
         cnt = torch.zeros(1, 1, size, size, device=D())
         for r in range(0, size - win + 1, hop):
             for c in range(0, size - win + 1, hop):
-                with record_function(f"window ({r}, {c})"):
+                with record_function(f"window ({r}, {c})"), execution():
                     acc[..., r:r + win, c:c + win] += net(image[..., r:r + win, c:c + win]).float() * weight
                     cnt[..., r:r + win, c:c + win] += weight
         seg = (acc / cnt).argmax(1).to(torch.uint8).cpu()
@@ -758,11 +815,12 @@ def gnn_sampled_inference():
 
         def forward(self, x, edges, sizes):
             for i, ((src, dst), n) in enumerate(zip(edges, sizes)):
-                agg = torch.zeros(n, x.shape[1], device=x.device, dtype=x.dtype).index_add_(0, dst, x[src])
-                cnt = torch.zeros(n, device=x.device, dtype=x.dtype).index_add_(0, dst, torch.ones_like(dst, dtype=x.dtype))
-                x = self.s[i](x[:n]) + self.n[i](agg / cnt.clamp(min=1)[:, None])
-                if i < 2:
-                    x = F.relu(x)
+                with record_function("##@b:block"):
+                    agg = torch.zeros(n, x.shape[1], device=x.device, dtype=x.dtype).index_add_(0, dst, x[src])
+                    cnt = torch.zeros(n, device=x.device, dtype=x.dtype).index_add_(0, dst, torch.ones_like(dst, dtype=x.dtype))
+                    x = self.s[i](x[:n]) + self.n[i](agg / cnt.clamp(min=1)[:, None])
+                    if i < 2:
+                        x = F.relu(x)
             return x
     net = on_device(SAGE, torch.float32)
 
@@ -780,6 +838,7 @@ def gnn_sampled_inference():
             nodes = allnodes
         return nodes, edges, sizes
 
+    @execution()
     def run(seeds):
         nodes, edges, sizes = sample(seeds)
         x = feats[torch.from_numpy(nodes)].to(D())
@@ -805,6 +864,7 @@ def lstm_ctc():
     lstm = on_device(lambda: nn.LSTM(H, H, 3, batch_first=True, bidirectional=True), torch.float32)
     fc = on_device(lambda: nn.Linear(2 * H, 32), torch.float32)
 
+    @execution()
     def transcribe(lens):
         x = torch.randn(len(lens), 80, max(lens)).to(D())
         y = conv(x).transpose(1, 2)
@@ -843,17 +903,19 @@ def rag_embed_rerank():
     embedder, reranker = on_device(lambda: enc(e, 4, e)), on_device(lambda: enc(r, 6, 1))
     index = torch.randn(S(500000, 2000), e, device=D(), dtype=DT())
 
+    @execution("query")
     def query(i, n):
-        with record_function("retrieve/embed"):
+        with record_function("retrieve/embed"), execution("stage"), execution("model"):
             q = torch.randint(0, 5000, (1, 24)).to(D())
             v = F.normalize(embedder(q).mean(1), dim=-1)
-        with record_function("retrieve/search"):
+        with record_function("retrieve/search"), execution("stage"):
             hits = (v @ index.T).float().topk(n).indices[0].tolist()
-        with record_function(f"rerank[q={i},n={n}]"):
+        with record_function(f"rerank[q={i},n={n}]"), execution("stage"), execution("model"):
             pairs = torch.randint(0, 5000, (n, S(480, 12)))
             scores = reranker(pairs.to(D()))[:, 0, 0].float().cpu()
         return [hits[j] for j in scores.argsort(descending=True)[:5].tolist()]
     query(-1, 64)
+    blocks(m for m in [*embedder, *reranker] if isinstance(m, _PreNorm))
     rng = random.Random(2)
     with record():
         for i in range(9):
@@ -886,30 +948,37 @@ def speculative_decoding():
         tok, n = logits[:, -1:].argmax(-1), 80
         yield
         for i in range(rounds):
+            turn = execution("round")
+            turn.__enter__()
             push(f"spec iter {i}")
             push("draft")
             guess = [tok]
             for j in range(4):
-                lg, dp = draft(guess[-1], dp, n + j)
-                guess.append(lg.argmax(-1))
+                with execution("pass"):
+                    lg, dp = draft(guess[-1], dp, n + j)
+                    guess.append(lg.argmax(-1))
             pop()
             push("verify")
-            seq = torch.cat(guess, 1)
             # 5 tokens on a cache: full attention is fine for random weights
-            lg, tp = target(seq, tp, n)
-            want = lg.argmax(-1)
-            ok = int((want[0, :-1] == seq[0, 1:]).long().cumprod(0).sum())
+            with execution("pass"):
+                seq = torch.cat(guess, 1)
+                lg, tp = target(seq, tp, n)
+                want = lg.argmax(-1)
+                ok = int((want[0, :-1] == seq[0, 1:]).long().cumprod(0).sum())
             ok = max(ok, i % 3)
             pop()
             n += ok + 1
             tok = want[:, ok:ok + 1]
             dp, tp = crop(dp, min(n, dp[0][0].shape[2])), crop(tp, n)
             while dp[0][0].shape[2] < n:
-                _, dp = draft(tok, dp, n - 1)
+                with execution("pass"):
+                    _, dp = draft(tok, dp, n - 1)
             pop()
+            turn.__exit__(None, None, None)
         yield
     for _ in run(2):
         pass
+    blocks([*draft.blocks, *target.blocks])
     g = run(5)
     next(g)
     with record():
@@ -941,7 +1010,8 @@ def dlrm_serving():
     score(*requests[0])
     with record(shapes=True):
         for r in requests:
-            score(*r)
+            with execution():
+                score(*r)
 
 
 # ---------------------------------------------------------------- 20. vision-language
@@ -957,24 +1027,29 @@ def vlm_describe():
     llm = on_device(lambda: GPT(V, d, 8, 5))
 
     def ask(n):
+        first = execution("tower and token")
+        first.__enter__()
         img = torch.rand(1, 3, 224, 224).to(D(), DT())
-        with record_function("vision_tower"):
+        with record_function("vision_tower"), execution("part"):
             v = proj(tower(img))
-        with record_function("llm.prefill"):
+        with record_function("llm.prefill"), execution("part"), execution():
             x = torch.cat([v, llm.wte(torch.randint(0, V, (1, 20), device=D()))], 1)
             logits, past = llm(embeds=x)
             tok, pos = logits[:, -1:].argmax(-1), x.shape[1]
+        first.__exit__(None, None, None)
         words = [tok]
         for i in range(n):
-            with record_function("llm.decode"):
+            with record_function("llm.decode"), execution("part"), execution(), execution("tower and token"):
                 logits, past = llm(tok, past, pos + i)
                 tok = logits[:, -1:].argmax(-1)
                 words.append(tok)
         return torch.cat(words, 1).tolist()
     ask(2)
+    blocks([m for m in tower if isinstance(m, _PreNorm)] + list(llm.blocks))
     with record(shapes=True):
         for _ in range(2):
-            ask(6)
+            with execution("picture"):
+                ask(6)
 
 
 class _Swap(nn.Module):
@@ -1019,8 +1094,9 @@ def resnet_batch_sweep():
             times = []
             for _ in range(5):
                 t0 = time.perf_counter()
-                net(x)
-                sync()
+                with execution():
+                    net(x)
+                    sync()
                 times.append(time.perf_counter() - t0)
             print(f"batch {b}: {sorted(times)[2] * 1e3:.2f} ms")
 
@@ -1042,7 +1118,8 @@ def eval_two_models():
             with record_function(f"eval:{name}"):
                 hits = torch.zeros((), device=D())
                 for x, y in data:
-                    hits += (m(x).argmax(-1) == y).sum()
+                    with execution():
+                        hits += (m(x).argmax(-1) == y).sum()
                 print(name, hits.item())
 
 
