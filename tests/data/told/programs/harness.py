@@ -79,7 +79,7 @@ def blocks(modules, name="block"):
     modules = list(modules)
     for one in modules if os.environ.get("AS_GPU") else ():
         one.register_forward_pre_hook(enter)
-        one.register_forward_hook(leave)
+        one.register_forward_hook(leave, always_call=True)
     return modules
 
 
