@@ -152,10 +152,11 @@ def resnet18(classes):
         return nn.Sequential(*body, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, classes))
 
 
-def residual(net):
-    "Layers of a ResNet: its blocks, or its operators."
-    blocks(m for m in net.modules() if type(m).__name__ == "BasicBlock")
-    blocks((m for m in net.modules() if not list(m.children())), "operator")
+def residual(nets, kind):
+    "Layers of a convolution network: its blocks, or its convolutions (with what stands around each)."
+    modules = [m for net in nets for m in net.modules()]
+    blocks(m for m in modules if type(m).__name__ == kind)
+    blocks((m for m in modules if isinstance(m, (nn.Conv1d, nn.Conv2d))), "convolution")
 
 
 class Pets(torch.utils.data.Dataset):
@@ -189,7 +190,7 @@ def resnet_finetune_loader():
     data = Pets(7 * bs + 20, size)
     loader = torch.utils.data.DataLoader(data, batch_size=bs, shuffle=True, num_workers=0)
     net = resnet18(37).to(D())
-    residual(net)
+    residual([net], "BasicBlock")
     opt = torch.optim.SGD(net.parameters(), 1e-3, momentum=0.9, weight_decay=1e-4)
     criterion = nn.CrossEntropyLoss()
 
@@ -519,9 +520,7 @@ def ddpm_with_ema_and_preview():
 
     net = UNet().to(D())
     ema = copy.deepcopy(net).requires_grad_(False)
-    both = [*net.modules(), *ema.modules()]
-    blocks(m for m in both if isinstance(m, Res))
-    blocks((m for m in both if not list(m.children())), "operator")
+    residual([net, ema], "Res")
     opt = torch.optim.Adam(net.parameters(), 2e-4)
     abar = torch.cumprod(1 - torch.linspace(1e-4, 0.02, 1000), 0).to(D())
     data = torch.rand(B, 3, 32, 32, device=D()) * 2 - 1
@@ -853,7 +852,7 @@ def train_validate_checkpoint_train():
 
     net = Net().to(D())
     net.patient.requires_grad_(False)
-    blocks(net.blocks)
+    residual([net], "R1")
     opt = torch.optim.AdamW([p for p in net.parameters() if p.requires_grad], 1e-3)
     sched = torch.optim.lr_scheduler.OneCycleLR(opt, 1e-3, total_steps=100)
     xs, ys = torch.randn(12, B, 12, L, device=D()), torch.randint(0, 5, (12, B), device=D())
@@ -902,7 +901,7 @@ def evaluate_with_item():
     "Evaluation with metrics read back every batch."
     bs, size = big(128, 4), big(224, 32)
     net = resnet18(100).to(D()).eval().to(memory_format=torch.channels_last)
-    residual(net)
+    residual([net], "BasicBlock")
     pool = [torch.randn(bs, 3, size, size) for _ in range(2)]
     last = big(40, 2)
     labels = torch.randint(0, 100, (bs,))
