@@ -184,9 +184,10 @@ def _ops(packed: Path) -> list[_Op]:
         ops.append(_Op(texts[name], at / 10, (at + dur) / 10, bool(is_op), sequence, *texts[inputs]))
     stack: list[int] = []
     for i, op in enumerate(ops):
-        while stack and ops[stack[-1]].end < op.end:
+        while stack and ops[stack[-1]].end <= (op.start + op.end) / 2:  # times are rounded
             stack.pop()
         op.parent = stack[-1] if stack else -1
+        op.end = min(op.end, ops[op.parent].end) if stack else op.end
         stack.append(i)
     for op in ops:
         above = ops[op.parent] if op.parent >= 0 else None
