@@ -318,7 +318,7 @@ def test_the_first_example_of_the_page_for_continuous_integration_is_green_witho
 def recorded(seed, before_ms, within_ms):
     """One recording of a program whose steps took so long before it and within it, by `record`'s own clock."""
     results = run(seed, repeats=1, scale=within_ms / 200, iterations=5)
-    steps = {"step_before_ns": before_ms * 1e6, "step_recorded_ns": within_ms * 1e6}
+    steps = {"step_awake_ns": before_ms * 1e6, "step_recorded_ns": within_ms * 1e6}
     return replace(results, frames={**results.frames, "captures": results.frame("captures").assign(**steps)})
 
 

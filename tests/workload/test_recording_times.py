@@ -22,7 +22,18 @@ def test_the_start_of_the_profiler_is_no_part_of_a_step(starting_ms, expected, t
     begun = [0, 530, 574, 803, 848, 894]
     summary = {"begun_ns": [at * MS for at in begun], "warmup_count": 3, "starting_ns": starting_ms * MS}
     (tmp_path / SUMMARY).write_text(json.dumps(summary))
-    expected = {"step_before_ns": expected * 1e9, "step_recorded_ns": 45.5 * MS}
+    expected = {"step_before_ns": expected * 1e9, "step_recorded_ns": 45.5 * MS, "step_awake_ns": expected * 1e9}
+    assert recorded_steps(tmp_path) == pytest.approx(expected)
+
+
+def test_waits_for_a_processor_are_no_part_of_a_step_that_was_not_recorded(tmp_path):
+    """Another program had the processor for 60 ms of the third step, and for 30 ms while the profiler started."""
+    begun, waited = [0, 500, 544, 748, 793], [0, 0, 0, 90, 90]
+    awake = [(at - late) * MS for at, late in zip(begun, waited, strict=True)]
+    summary = {"begun_ns": [at * MS for at in begun], "awake_ns": awake, "warmup_count": 3, "starting_ns": 100 * MS,
+               "starting_awake_ns": 70 * MS}  # fmt: skip
+    (tmp_path / SUMMARY).write_text(json.dumps(summary))
+    expected = {"step_before_ns": 74 * MS, "step_recorded_ns": 45 * MS, "step_awake_ns": 44 * MS}
     assert recorded_steps(tmp_path) == pytest.approx(expected)
 
 

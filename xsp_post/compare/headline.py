@@ -106,8 +106,9 @@ def headlines(sides: list[Side], spread: float) -> list[Headline]:
 
 
 def outside_changes(base: Results, other: Results) -> np.ndarray:
-    """How much steps outside the recordings changed, and those within, by one clock: logarithms, NaN unknown."""
-    frames = [frame_or_empty(side, "captures", ["step_before_ns", "step_recorded_ns"]) for side in (base, other)]
+    """How much steps outside the recordings changed (without their waits for a processor: other programs' load), and
+    those within: logarithms, NaN unknown."""
+    frames = [frame_or_empty(side, "captures", ["step_awake_ns", "step_recorded_ns"]) for side in (base, other)]
     return np.subtract(*(np.log(frame.to_numpy(np.float64)).mean(axis=0) for frame in reversed(frames)))
 
 

@@ -212,14 +212,20 @@ def is_run_directory(path: str | Path) -> bool:
 
 def step_times(folder: Path) -> dict[str, Any]:
     """Median length of a step, from its begin to the next, of a program under `record`: before the recording (its first
-    step left out) and within; NaN unknown."""
+    step left out; awake: without its waits for a processor, too) and within; NaN unknown."""
     summary = read_note(folder / SUMMARY)
     try:
-        lengths = [float(end - begin) for begin, end in pairwise(summary["begun_ns"])]
+        clocks = summary["begun_ns"], summary.get("awake_ns", summary["begun_ns"])
+        lengths, awake = ([float(end - begin) for begin, end in pairwise(clock)] for clock in clocks)
         first = summary["warmup_count"]
-        if 0 < first <= len(lengths):
+        if 0 < first <= min(len(lengths), len(awake)):
             lengths[first - 1] -= summary.get("starting_ns", 0)
-        parts = {"step_before_ns": lengths[1:first], "step_recorded_ns": lengths[first:]}
+            awake[first - 1] -= summary.get("starting_awake_ns", summary.get("starting_ns", 0))
+        parts = {
+            "step_before_ns": lengths[1:first],
+            "step_recorded_ns": lengths[first:],
+            "step_awake_ns": awake[1:first],
+        }
     except (TypeError, KeyError, AttributeError, OverflowError):  # none, or somebody else's
         return {}
     return {name: statistics.median(part) for name, part in parts.items() if part and min(part) > 0}

@@ -113,6 +113,7 @@ class Provenance:
     run_process: str = ""  # the process of `xsp-post run` that made this capture and others; '' only this one
     step_before_ns: float = math.nan  # of a program under `record`: a step before the recording, and one within it
     step_recorded_ns: float = math.nan
+    step_awake_ns: float = math.nan  # before the recording, without its waits for a processor
     options: dict[str, str] = field(default_factory=dict)  # graph trace mode, traced classes …
 
 

@@ -48,7 +48,8 @@ class Watch:
         self._process, self._thread = os.getpid(), -1  # not those of workers, which fork has given this watch, too
         self._depth = 0
         self._begun_ns: list[int] = []  # of each step
-        self._starting_ns = 0  # what the profiler took to begin, behind the last step before it
+        self._awake_ns: list[int] = []  # likewise, by a clock that stops where another program has the processor
+        self._starting: dict[str, int] = {}  # what the profiler took to begin, behind the last step before it
         self._models: dict[int, torch.nn.Module] = {}  # by identity, in the order of their first calls
         self._is_model: dict[int, bool] = {}
         self._with_ranges: set[int] = set()
@@ -80,11 +81,11 @@ class Watch:
         if self._is_over:
             return
         self._is_over = True
-        ended_ns = time.perf_counter_ns()
+        ended_ns, awake_ns = time.perf_counter_ns(), _awake_ns()
         if self._profiler is not None:
             self._stop()
-        summary = {"begun_ns": [*self._begun_ns, ended_ns], "warmup_count": self._settings["warmup_count"],
-                   "starting_ns": self._starting_ns}  # fmt: skip
+        summary = {"begun_ns": [*self._begun_ns, ended_ns], "awake_ns": [*self._awake_ns, awake_ns],
+                   "warmup_count": self._settings["warmup_count"], **self._starting}  # fmt: skip
         (self._output / SUMMARY).write_text(json.dumps(summary), encoding="utf-8")
 
     def _before(self, module: torch.nn.Module, inputs: Any) -> None:
@@ -172,12 +173,14 @@ class Watch:
         if self._is_over:
             return
         if recorded == 0:
-            ended_ns = time.perf_counter_ns()
+            ended_ns, awake_ns = time.perf_counter_ns(), _awake_ns()
             if any(issubclass(type(one), torch.optim.Optimizer) for one in gc.get_objects()):
                 self._awaited_count = min(UPDATES, count)
             self._start()
-            self._starting_ns = time.perf_counter_ns() - ended_ns
+            self._starting = {"starting_ns": time.perf_counter_ns() - ended_ns,
+                              "starting_awake_ns": _awake_ns() - awake_ns}  # fmt: skip
         self._begun_ns.append(time.perf_counter_ns())
+        self._awake_ns.append(_awake_ns())
 
     def _start(self) -> None:
         if self._settings["profiler"] == "cuda":
@@ -196,6 +199,15 @@ class Watch:
             write_recording(self._profiler, self._output / TRACE)
         else:
             write_annotations(self._output / REPORT)
+
+
+def _awake_ns() -> int:
+    """The clock of this thread, without its waits for a processor where the system counts them (Linux)."""
+    try:
+        waited_ns = int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    except (OSError, LookupError):
+        waited_ns = 0
+    return time.perf_counter_ns() - waited_ns
 
 
 def _gradient_of(model: torch.nn.Module) -> tuple[int, int] | None:

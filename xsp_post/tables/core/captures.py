@@ -39,7 +39,7 @@ def captures_frame(tree: Tree, iterations: pd.DataFrame) -> pd.DataFrame:
 _OF_PROVENANCE = (
     "collector", "source_name", "tool_version", "schema_version", "workload_name", "framework", "gpu_name",
     "file_operation_count", "clock_offset_ns", "run_process", "is_partial", "step_before_ns",
-    "step_recorded_ns",
+    "step_recorded_ns", "step_awake_ns",
 )  # fmt: skip
 
 
