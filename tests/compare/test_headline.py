@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from contextlib import nullcontext
@@ -347,3 +348,18 @@ def test_steps_outside_the_recordings_that_changed_otherwise_widen_the_interval(
     outcome = {"Slower": BarNotMetError, "Not decided": UndecidedError, "The same": UndecidedError}.get(word)
     with pytest.raises(outcome) if outcome else nullcontext():
         check_bars(comparison, [bar])
+
+
+def with_sizes(results, batch, width):
+    """A layer of that width, on so many samples."""
+    sizes = {"aten::addmm": [[width], [batch, 256], [256, width]], "aten::gelu": [[batch, width]],
+             "aten::mm": [[batch, width], [width, 256]]}  # fmt: skip
+    rows = pd.DataFrame({"operator": list(sizes), "sizes": [json.dumps(one) for one in sizes.values()], "call_count": 5})
+    return replace(results, frames={**results.frames, "operators": rows})
+
+
+@pytest.mark.parametrize(("batch", "width", "is_input"), [(128, 1024, True), (64, 2048, False)])
+def test_a_wider_layer_is_another_model_and_no_larger_input(batch, width, is_input):
+    sides = [with_sizes(run(1, repeats=1), 64, 1024), with_sizes(run(2, repeats=1, scale=2), batch, width)]
+    said = compare(*sides).frame("compare_summary")["statement"].iloc[0]
+    assert ("for inputs of 2 times the size" in said) == is_input

@@ -165,7 +165,8 @@ def _main(rows: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
 
 
 def _size_ratio(sides: list[Side]) -> float:
-    """The one factor by which sizes of the same operators differ; 1 where there is none, or more than one."""
+    """The one factor by which sizes of the same operators differ; 1 where there is none, or more than one, or where the
+    last sizes of operands differ (features: another model, not larger inputs)."""
     rows = []
     for side in sides:
         frame = frame_or_empty(side.results, "operators", ["operator", "sizes", "call_count"])
@@ -177,7 +178,9 @@ def _size_ratio(sides: list[Side]) -> float:
     texts = [" ".join(both[f"sizes_{which}"].astype(str)) for which in "xy"]
     base, other = (np.array(re.findall(r"\d+", text), np.float64) for text in texts)
     factors, counts = np.unique((other / np.maximum(base, 1))[base != other], return_counts=True)
+    is_last = np.array(re.findall(r"\d+(\]?)", texts[0])) == "]"
     is_one = len(counts) and counts.max() >= _MOST_SIZES * counts.sum() and counts.sum() >= len(both) / 2
+    is_one = is_one and is_last[base != other].mean() < 0.5
     return float(factors[counts.argmax()]) if is_one else 1.0
 
 
