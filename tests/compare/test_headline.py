@@ -354,8 +354,11 @@ def with_sizes(results, batch, width):
     """A layer of that width, on so many samples."""
     sizes = {"aten::addmm": [[width], [batch, 256], [256, width]], "aten::gelu": [[batch, width]],
              "aten::mm": [[batch, width], [width, 256]]}  # fmt: skip
-    rows = pd.DataFrame({"operator": list(sizes), "sizes": [json.dumps(one) for one in sizes.values()], "call_count": 5})
-    return replace(results, frames={**results.frames, "operators": rows})
+    rows = pd.DataFrame(
+        {"operator": list(sizes), "sizes": [json.dumps(one) for one in sizes.values()], "call_count": 5}
+    )
+    unsaid = {name: results.frame(name).assign(batch_size=-1) for name in ("captures", "iterations")}
+    return replace(results, frames={**results.frames, **unsaid, "operators": rows})
 
 
 @pytest.mark.parametrize(("batch", "width", "is_input"), [(128, 1024, True), (64, 2048, False)])
