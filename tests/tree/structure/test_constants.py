@@ -43,6 +43,10 @@ def test_another_value_reads_a_program_otherwise(name, value, seed):
     assert reading(seed, replace(DEFAULTS, **{name: value})) != reading(seed, DEFAULTS)
 
 
+def test_loops_of_which_none_can_be_an_execution_are_no_error():
+    assert not len(build_tree(draw(3157).trace, constants=replace(DEFAULTS, most_ratio=0.665)).iterations)
+
+
 def test_there_are_fifteen_at_most():
     assert len(fields(DEFAULTS)) <= 15
     assert set(BELOW) | set(ABOVE) <= {one.name for one in fields(DEFAULTS)}

@@ -323,8 +323,8 @@ def find_executions(structure: Structure, launches: Launches) -> Executions:
     found, reason = candidates(structure, launches)
     facts = SequenceFacts(launches.symbols, launches.duration, launches.pause, launches.traits, structure.loops)
     scores = [score(*one, facts) for one in found]
-    best = int(np.argmax(scores))
-    if scores[best] < 0:
+    best = int(np.argmax([0.0, *scores])) - 1  # first: not to cut it
+    if best < 0:
         return Executions(reason=reason or "no way to cut the launches explains them")
     return _classified(*found[best][1], launches)
 
