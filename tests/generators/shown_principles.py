@@ -470,3 +470,22 @@ def numbers_of_a_compiler():
             d.t.copy(8, "DtoH")
         d.idle(100, 300)
     return d.program("", "x", "l")
+
+
+def products_chosen_by_shape():
+    """Nine batches of texts, each shorter than the one before: the library has another product for each shape."""
+    d = desk()
+    for batch in range(9):
+        with d.new("x"):
+            d.t.copy(4_000)
+            d.kernels([("indexSelectLargeIndex", 3)] * 3)
+            d.t.copy(4_000)
+            d.kernels([("vectorized_elementwise_kernel", 3)] * 4)
+            for _ in range(6):
+                with d.new("l"):
+                    products = [(f"sm90_xmma_gemm_f16f16_tilesize{64 + batch}x{32 * n + 1}x32", 20) for n in range(4)]
+                    norm, attention = ("vectorized_layer_norm_kernel", 3), ("flash_fwd_kernel", 9)
+                    d.kernels([norm, products[0], attention, products[1], norm, products[2], ("gelu", 4), products[3]])
+            d.t.copy(2_000, "DtoH")
+        d.idle(100, 300)
+    return d.program("", "x", "l")

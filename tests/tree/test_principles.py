@@ -146,6 +146,7 @@ SHOWN = {
     "steps_within_an_execution": "what a text calls a step is no layer; what lies beside it is looked into by itself",
     "numbers_of_a_compiler": "layers repeat without the numbers that a compiler gave their kernels",
     "level_of_layers": "of blocks in blocks the layers are those that repeat more often and cover more",
+    "products_chosen_by_shape": "products of another shape are the same step: the library chooses their kernels",
 }
 
 

@@ -124,7 +124,7 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    best, best_ratio = _shortest(launches, rows, constants)
+    best, best_ratio = _shortest(launches, rows, traits, constants)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
     sequences = []
@@ -144,7 +144,7 @@ def _of_process(
 
 
 def _shortest(
-    launches: pd.DataFrame, rows: np.ndarray, constants: Constants, owner: np.ndarray | None = None
+    launches: pd.DataFrame, rows: np.ndarray, traits: Traits, constants: Constants, owner: np.ndarray | None = None
 ) -> tuple[list[tuple[np.ndarray, np.ndarray, Loops]], float]:
     """Of the ways to read the launches the one that describes them shortest: positions in ``rows``, symbols and loops
     of each sequence, and the length of the description, of one without loops. ``owner``: the range of each row; no loop
@@ -152,7 +152,9 @@ def _shortest(
     best: list[tuple[np.ndarray, np.ndarray, Loops]] = []
     best_ratio = 1.0
     for group in _ways_to_split(launches, rows, constants, has_threads=owner is None):
-        for symbols in symbols_of(launches, rows):
+        for symbols in symbols_of(launches, rows, traits):
+            if best_ratio <= 2 * constants.near_ratio:
+                return best, best_ratio
             made = []
             for number in range(int(group.max()) + 1):
                 part = np.flatnonzero(group == number)
@@ -162,8 +164,6 @@ def _shortest(
             ratio = sum(loops.size for *_, loops in made) / sum(loops.length for *_, loops in made)
             if not best or ratio < best_ratio - constants.near_ratio:
                 best, best_ratio = made, ratio
-        if best_ratio <= 2 * constants.near_ratio:
-            break
     return best, best_ratio
 
 
@@ -245,10 +245,11 @@ def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
     return company
 
 
-def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
+def symbols_of(launches: pd.DataFrame, rows: np.ndarray, traits: Traits) -> list[np.ndarray]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
-    each step of a decoder, a graph may be made anew). Work of a CUDA graph is distinguished from the same launched
-    singly."""
+    each step of a decoder, a graph may be made anew); then one name for all matrix products and one for all
+    convolutions (the library chooses their kernels by the shape). Work of a CUDA graph is distinguished from the same
+    launched singly."""
     name = random_words(launches["name_id"].to_numpy()[rows])
     with np.errstate(over="ignore"):
         if "graph_id" in launches:
@@ -263,8 +264,9 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray) -> list[np.ndarray]:
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
                 fine += random_words(shape + np.int64((number + 1) << 33))
-    both = [pd.factorize(fine)[0].astype(np.int64), pd.factorize(name)[0].astype(np.int64)]
-    return both if both[0].max() != both[1].max() else both[:1]
+    coarse = np.where(traits.is_product[rows], random_words(traits.family[rows].astype(np.int64)), name)
+    found = [pd.factorize(one)[0].astype(np.int64) for one in (fine, name, coarse)]
+    return [one for one, before in zip(found, [None, *found]) if before is None or one.max() != before.max()]
 
 
 def _breaks(
@@ -312,7 +314,7 @@ def infer_inside(
         # ranges one after another, launches of each in their order; kernels of one graph launch as they ran
         first = pd.Series(at).groupby(owner[rows]).transform("min").to_numpy()
         rows = rows[np.lexsort((started, at, owner[rows], first))]
-        parts, _ = _shortest(launches, rows, constants, owner[rows])
+        parts, _ = _shortest(launches, rows, traits, constants, owner[rows])
         parts.sort(key=lambda one: -len(one[0]))
         leader = owner[:0]
         for place, (part, symbols, loops) in enumerate(parts):

@@ -52,6 +52,11 @@ class Traits:
     is_expert: np.ndarray  # products of experts, and what sends tokens to them
     plain: np.ndarray
 
+    @property
+    def is_product(self) -> np.ndarray:
+        """Matrix products and convolutions."""
+        return np.isin(self.family, [_CODE["gemm"], _CODE["convolution"]])
+
     @classmethod
     def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
         """names: the texts; name_id int64 (n,) indexes it. Each name is looked at once."""
