@@ -226,7 +226,9 @@ class Situation:
             between, count = unfused_attention(rows["name"], rows["stream"].to_numpy(), rows["start_ns"].to_numpy())
         if count < LEAST_ATTENTIONS:
             return np.zeros(len(rows), bool), np.zeros(len(rows), bool), 0
-        return between, between | np.append(between[1:], False) | np.append(False, between[:-1]), count
+        # of the backward pass two products are on each side
+        one, two = (np.convolve(between, np.ones(size), "same") > 0 for size in (3, 5))
+        return between, one | (two & rows["family"].eq("gemm").to_numpy()), count
 
     @cached_property
     def _names(self) -> tuple[np.ndarray, list[str]]:
