@@ -172,7 +172,6 @@ def made_advice(code, bound_ns, *, estimate_ns=-1, is_bound=True, resource="kern
         (made_advice("streams", 50), made_advice("sleeps", 90, estimate_ns=40)),  # a replay says less than the bound
         (made_advice("streams", 50), made_advice("sleeps", 90, is_bound=False)),  # a time is no promise
         (made_advice("streams", 50), made_advice("cuda-graphs", 90)),  # names no place
-        (made_advice("cuda-graphs", 60), made_advice("fuse-elementwise", 50, resource="launches")),  # less of the same
         (made_advice("streams", 5), made_advice("copy-once", 90, resource="none")),  # is paid once
     ],
 )
@@ -197,14 +196,6 @@ def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
             program.work(name).host(10)
     found = said(program, tmp_path)[0].get("fuse-elementwise")
     assert (found.bound_ns if found else None) == bound_ns
-
-
-def test_fusing_that_spares_launches_alone_is_less_of_what_a_graph_spares(tmp_path):
-    program = Program()
-    for name in ["sgemm", "elementwise_a", "elementwise_b", "sgemm"] * 30:
-        program.host(20).work(name, took=2)
-    advice, _ = said(program, tmp_path, replayed=True)
-    assert [one for one in advice if one != "larger-batch"] == ["cuda-graphs", "fuse-elementwise"]
 
 
 @pytest.mark.parametrize(("is_gpu", "work"), [(True, "kernels"), (False, "operators")])
@@ -360,6 +351,39 @@ def test_products_of_attention_are_fused_and_not_padded(tmp_path):
         program.work(product, took=200).host(200).work("void own(float*)", took=200).host(200)
     found = said(program, tmp_path)[0]
     assert "fuse-attention" in found and "pad-sizes" not in found
+
+
+def test_fused_attention_has_two_products_on_each_side_in_the_backward_pass(tmp_path):
+    program, product = Program("python3"), "ampere_bf16_s16816gemm_bf16_128x64_tn"
+    for _ in range(9):
+        for name in (product, product, "void softmax_warp_backward(x)", product, product, "void own(float*)"):
+            program.work(name, took=100).host(100)
+    found = said(program, tmp_path)[0]["fuse-attention"]
+    assert found.bound_ratio == pytest.approx(9 * 5 * 100 / program.at, rel=0.1)
+
+
+@pytest.mark.parametrize(("is_kept", "is_again"), [(True, False), (False, False), (False, True)])
+def test_what_a_checkpoint_runs_again_has_a_number_that_no_backward_function_has(tmp_path, is_kept, is_again):
+    """``is_again``: by a backward pass whose own operators are differentiated, too."""
+    program, turn = Program("python3"), "autograd::engine::evaluate_function: MmBackward0, seq = {}"
+
+    def spanned(text, *parts):
+        begin = program.at
+        for part in parts:
+            part()
+        program.range(text, begin * US, program.at * US)
+
+    def run():
+        program.work("ampere_sgemm_tn", took=200).host(200)
+
+    for number in range(0, 60, 3):
+        spanned(f"aten::mm, seq = {number}", run)
+        again = [] if is_kept else [lambda number=number: spanned(f"aten::mm, seq = {number + 1000}", run)]
+        spanned(turn.format(number), *again, lambda: spanned("aten::mm", run))
+        if is_again:
+            spanned(turn.format(number + 1000), lambda: spanned("aten::mm", run))
+    found = said(program, tmp_path)[0]
+    assert ("recompute-less" in found) == (not is_kept and not is_again), found
 
 
 @pytest.mark.parametrize(("call", "code"), [("pthread_cond_wait", "waits-for-thread"), ("waitpid", "host-blocked")])

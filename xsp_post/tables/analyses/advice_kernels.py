@@ -131,19 +131,26 @@ def _casts(situation: Situation) -> list[Found]:
 
 def _recomputed(situation: Situation) -> list[Found]:
     """Kernels of the forward pass that the backward pass runs again: inside the backward function of a checkpoint, but
-    for those of the backward functions inside it."""
-    rows = situation.kernels
-    again = np.zeros(len(rows), np.int64)
-    paths = frame_or_empty(situation.results, "paths", ["name"])
-    if not paths["name"].astype(str).str.contains(_CHECKPOINT).any():
+    for those of the backward functions inside it; inside another those of operators that autograd would differentiate,
+    and does not."""
+    if not situation.names_around("Backward"):
         return []
-    nodes = of_captures(situation.results, "nodes", situation.limit.captures, ["name", "start_ns", "end_ns"])
-    at = rows["launch_start_ns"].fillna(-1).to_numpy(np.int64)
-    for sign, pattern in ((1, _CHECKPOINT), (-1, _BACKWARD)):
-        mine = nodes[nodes["name"].astype(str).str.contains(pattern)]
-        edges = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        again = again + sign * (covered_before(*edges, at + 1) - covered_before(*edges, at))
-    return _goes(situation, "recompute-less", np.where(again > 0, 0.0, 1.0))
+    nodes = of_captures(
+        situation.results, "nodes", situation.limit.captures, ["name", "start_ns", "end_ns", "sequence"]
+    )
+    names, number = nodes["name"].astype(str), nodes["sequence"].fillna(-1)
+    at = situation.kernels["launch_start_ns"].fillna(-1).to_numpy(np.int64)
+
+    def inside(mine: pd.Series, at: np.ndarray) -> np.ndarray:
+        edges = nodes["start_ns"].to_numpy()[mine], nodes["end_ns"].to_numpy()[mine]
+        return covered_before(*edges, at + 1) - covered_before(*edges, at)
+
+    checkpoint, backward, function = (
+        names.str.contains(one) for one in (_CHECKPOINT, _BACKWARD, "Backward|autograd::")
+    )
+    again = number.ge(0) & ~number.isin(number[function]) & (inside(backward, nodes["start_ns"].to_numpy()) > 0)
+    runs = np.maximum(inside(checkpoint, at) - inside(backward, at), inside(again, at))
+    return _goes(situation, "recompute-less", np.where(runs > 0, 0.0, 1.0))
 
 
 def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
