@@ -7,15 +7,18 @@ import json
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from statistics import median
+from typing import Any
 
 import generators.planted as planted
 import generators.visitors_planted as visitors
 from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS, Edited, draw
-from generators.machine import write
+from generators.machine import NONE, write
+from generators.machine import Program as Told
 from generators.overhauled_programs import OVERHAULED
 from generators.refitted_programs import REFITTED
 from generators.relieved_programs import RELIEVED
@@ -23,6 +26,8 @@ from generators.retuned_programs import RETUNED
 from generators.revised_programs import REVISED
 from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
+from generators.told import told
+from told_score import FOLDER, HALF, SCALES, end_of
 
 from xsp_post.compare.headline import Headline, headlines, of_recordings
 from xsp_post.compare.impact import are_unlike, impact
@@ -43,8 +48,8 @@ _SLACK = 0.02  # a gain and a bound are both measured: so much of the time lies 
 class Pair:
     """``remedies``: codes that name the change that was made; ``limits``: resources that limited before; ``word``:
     of the comparison, or several that are right; empty ones are not judged. ``gain``: share of the time that was
-    really saved; ``is_elsewhere``: measured in other runs than those recorded; ``does_more``: the change than any one
-    remedy."""
+    really saved, ``most`` by another measure of it; ``is_elsewhere``: measured in other runs than those recorded;
+    ``does_more``: the change than any one remedy; ``near``: codes that help as well, whose bounds are not judged."""
 
     name: str
     base: Path
@@ -56,6 +61,8 @@ class Pair:
     options: Options = field(default_factory=Options)
     is_elsewhere: bool = False
     does_more: bool = False
+    near: frozenset[str] = frozenset()
+    most: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,7 @@ class Outcome:
     is_word_right: bool | None
     limits: tuple[str, ...]
     is_limit_right: bool | None
+    is_size_right: bool | None = None
 
 
 def judge(pair: Pair) -> Outcome:
@@ -79,15 +87,18 @@ def judge(pair: Pair) -> Outcome:
     advice = advise(base, limit)
     codes = tuple(one.code for one in advice)
     found = [place for place, code in enumerate(codes, 1) if code in pair.remedies]
+    place = next((place for place, code in enumerate(codes, 1) if code in pair.remedies | pair.near), 0)
     said = _headline(base, other)
     bound = None
     if found and advice[found[0] - 1].is_bound and not pair.does_more:
         gains = (pair.gain, 1 - said.ratio if pair.is_elsewhere and said is not None else pair.gain)
         bound = holds(advice[found[0] - 1].bound_ratio, min(gains), max(gains))
     return Outcome(
-        pair, codes, (found or [0])[0] if pair.remedies else None, bound, said.word if said else "",
+        pair, codes, place if pair.remedies | pair.near else None, bound, said.word if said else "",
         (said is not None and said.word in pair.word.split()) if pair.word else None, limit.limits,
         bool({limit.kind, *limit.limits[:1]} & pair.limits) if pair.limits else None,
+        None if said is None or pair.most is None
+        else said.low - _SLACK <= -pair.gain and -pair.most <= said.high + _SLACK,
     )  # fmt: skip
 
 
@@ -341,6 +352,50 @@ def refitted_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
 def revised_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
     """Edits of an eighth author: servers, experts, JAX, simulators, CUDA C++, ranks and CPUs alone."""
     return edited_pairs(seeds, folder, REVISED)
+
+
+# -- pairs of programs that people wrote, recorded on a CPU, told as on a GPU ----------------------------
+
+TOLD = FOLDER / "pairs"
+
+
+def told_rows() -> list[dict[str, Any]]:
+    """What is known of each (``programs/more_pairs.py`` beside them made them), whatever it is told as."""
+    return json.loads((TOLD / "truth.json").read_text(encoding="utf-8"))
+
+
+def told_pairs(seeds: Iterable[int], folder: Path) -> Iterator[Pair]:
+    """Each pair in turn, at three scales, as a trace and as an nsys export. Remedies are judged where the change gains;
+    what limits is what saves half as much as the best when it takes half its time."""
+    rows = told_rows()
+    for seed in seeds:
+        row, turn = rows[seed % len(rows)], seed // len(rows)
+        scale = SCALES[turn % 3]
+        ranges = "all" if turn % 6 < 3 else "marks" if row["style"] == "ranges" else "none"
+
+        said = {side: partial(told, TOLD / f"{row['name']}_{side}.json.xz", seed, scale, ranges)
+                for side in ("before", "after")}  # fmt: skip
+        sides = {side: tell() for side, tell in said.items()}
+        gains = [1 - b / a for a, b in zip(*map(_times_of, sides.values()), strict=True)]
+        saved = {key: 1 - _times_of(said["before"](edit))[0] / _times_of(sides["before"])[0]
+                 for key, edit in HALF.items()}  # fmt: skip
+        limits = {key for key, gain in saved.items() if gain >= max(saved.values()) / 2}
+        worth = min(gains) > CLEAR
+        word = "faster" if worth else "slower" if max(gains) < -CLEAR else ""
+        paths = [write(program, folder / f"told{seed}{side}") for side, program in sides.items()]
+        yield Pair(f"told: {row['name']}", *paths, frozenset(row["remedies"] * worth), frozenset(limits), word,
+                   min(gains), does_more=row.get("does_more", False), near=frozenset(row["near"] * worth),
+                   most=max(gains))  # fmt: skip
+
+
+def _times_of(program: Told) -> tuple[float, float]:
+    """How long all of it takes, and from an execution to the next."""
+    [machine], [label, *_] = program.machines, program.executions
+    starts: dict[int, int] = {}
+    for row in machine.work:
+        starts.setdefault(row["labels"].get(label, NONE), row["start"])
+    starts.pop(NONE, None)
+    return end_of(machine), (max(starts.values()) - min(starts.values())) / (len(starts) - 1)
 
 
 # -- the record --------------------------------------------------------------------------------------

@@ -24,6 +24,8 @@ from backtest import (
     revised_pairs,
     reworked_pairs,
     simulated_pairs,
+    told_pairs,
+    told_rows,
 )
 from generators.amended_programs import AMENDED
 from generators.edited_programs import EDITS
@@ -100,6 +102,14 @@ MISSED = {
 def test_a_change_on_a_real_gpu(pair):
     said = judge(pair)
     assert pair.remedies and wrong(pair, said) == MISSED.get(pair.name.removeprefix("H200: "), set()), said
+
+
+@pytest.mark.sampled(25)
+@pytest.mark.parametrize("seed", range(6 * len(told_rows())))
+def test_a_change_of_a_program_that_people_wrote(seed, tmp_path):
+    (pair,) = told_pairs([seed], tmp_path)
+    said = judge(pair)
+    assert not wrong(pair, said) and said.is_size_right is not False, said
 
 
 def test_the_record_of_recorded_pairs_is_that_of_the_documentation():

@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 from zlib import crc32
 
-from generators.machine import Edit, Program, write
+from generators.machine import Edit, Machine, Program, write
 from generators.told import told
 from stranger_score import judge
 from structure_score import Answer
@@ -39,12 +39,16 @@ def answers_of(program: Program, name: str, folder: Path) -> dict[str, Answer]:
     return judge(program, write(program, folder / name))
 
 
+def end_of(m: Machine) -> int:
+    """How long all of it takes (ns)."""
+    return max(m.busy_until(), *(thread.now for thread in m.threads.values())) - 1_000_000
+
+
 def gains_of(name: str, *args: object) -> dict[str, float]:
     """Share of the program's time that half of each resource saves."""
     ends = {}
     for key, edit in {"": Edit(), **HALF}.items():
-        m = program_of(name, *args, edit).machines[0]  # type: ignore[arg-type]
-        ends[key] = max(m.busy_until(), *(thread.now for thread in m.threads.values())) - 1_000_000
+        ends[key] = end_of(program_of(name, *args, edit).machines[0])  # type: ignore[arg-type]
     return {key: 1 - end / ends[""] for key, end in ends.items() if key}
 
 

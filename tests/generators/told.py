@@ -135,6 +135,7 @@ def pack(trace: Path, packed: Path) -> None:
     for e in events:
         for word, said in _ON_GPU.items():
             e["name"] = e["name"].replace(word, said)
+        e["name"] = "aten::_cudnn_rnn" if e["name"] == "aten::gru" else e["name"]
     texts: dict[str, int] = {}
     number = lambda value: texts.setdefault(json.dumps(value), len(texts))  # noqa: E731
     rows, before = [], events[0]["ts"]
@@ -173,6 +174,8 @@ class _Op:
     is_hidden: bool = False  # inside an operator that is told as a whole
     emits: bool = False  # it launches
     updates: int = 0  # parameters that an optimiser updates
+    is_fused: bool = False  # an optimiser's one operator for all of them
+    is_masked: bool = False  # the host waits for how many values a mask picks
 
 
 def _ops(packed: Path) -> list[_Op]:
@@ -191,12 +194,14 @@ def _ops(packed: Path) -> list[_Op]:
         stack.append(i)
     for op in ops:
         above = ops[op.parent] if op.parent >= 0 else None
-        if above is not None and (above.is_hidden or above.emits or above.name.startswith("enumerate(DataLoader)")):
-            op.is_hidden = True  # what a loader does, it does on the host
-            if op.name in ("aten::addcdiv_", "aten::add_"):
-                while above.parent >= 0 and not above.emits:
-                    above = ops[above.parent]
-                above.updates += 1
+        is_inside = above is not None and (above.is_hidden or above.emits)
+        if above is not None and (is_inside or _is_of_host(op, above)):
+            op.is_hidden = True
+            while above.parent >= 0 and not above.emits:
+                above = ops[above.parent]
+            above.updates += op.name in ("aten::addcdiv_", "aten::add_")
+            above.is_fused |= op.name.startswith("aten::_fused_")
+            above.is_masked |= op.name == "aten::nonzero"
         else:
             op.emits = bool(WHOLE.match(op.name) or OPTIMISER.match(op.name) or re.match("##[^@]", op.name))
     holds = [False] * len(ops)
@@ -207,6 +212,12 @@ def _ops(packed: Path) -> list[_Op]:
         if (op.emits or holds[i]) and op.parent >= 0:
             holds[op.parent] = True
     return ops
+
+
+def _is_of_host(op: _Op, above: _Op) -> bool:
+    """What a loader does, and a number that an operator takes, is of the host."""
+    is_number = op.name == "aten::to" and op.dims[:1] == [[]] and op.types[:1] in (["long int"], ["double"])
+    return above.name.startswith("enumerate(DataLoader)") or (is_number and above.name.startswith("aten::"))
 
 
 def _python(us: float) -> float:
@@ -221,7 +232,7 @@ def told(path: Path, seed: int, scale: float = 16.0, ranges: str = "all", edit: 
     m = Machine(Random(seed), jitter=0.06, edit=edit or Edit())
     forward, backward = m.thread(0), m.thread(1, name="pt_autograd_0")
     labels: dict[str, int] = {}  # what the truth has said so far: label and how many
-    clock = ops[0].start
+    clock, graph = ops[0].start, _Captured()
     open_ops: list[tuple[_Op, Thread, dict[str, Any], dict[str, int], bool]] = []
 
     def close(until: float) -> None:
@@ -232,6 +243,9 @@ def told(path: Path, seed: int, scale: float = 16.0, ranges: str = "all", edit: 
             if not op.emits:
                 thread.host(min(rest, 2.5) if op.is_op else _python(rest))
             clock = max(clock, op.end)
+            if op.name == "##@graph":
+                thread.graph(graph.nodes, node_base=1 << 32)
+                graph.nodes = []
             row["end"] = thread.now
             thread.now += 40
             m.labels = before
@@ -242,6 +256,9 @@ def told(path: Path, seed: int, scale: float = 16.0, ranges: str = "all", edit: 
         if op.is_hidden:
             continue
         close(op.start)
+        if any(one.name == "##@graph" for one, *_ in open_ops):
+            _tell(op, graph, scale) if op.emits else None
+            continue
         is_inside = any(is_turn for *_, is_turn in open_ops)
         is_turn = not is_inside and op.name.startswith("autograd::engine::evaluate_function")
         thread = backward if is_turn or is_inside else forward
@@ -268,20 +285,43 @@ def told(path: Path, seed: int, scale: float = 16.0, ranges: str = "all", edit: 
         thread.host(0.3)
         if op.emits:
             _tell(op, thread, scale)
-            clock = op.end
+        clock = op.end if op.emits or op.name == "##@graph" else clock
         open_ops.append((op, thread, row, before, is_turn))
     close(float("inf"))
     kinds = [[label for label in labels if label.startswith(start)] for start in ("e:", "b:")]
     return Program("told", [m], *kinds, is_kineto=ranges == "all", about=path.name)
 
 
-def _tell(op: _Op, thread: Thread, scale: float) -> None:
+class _Captured:
+    """What a CUDA graph holds: its host code and its waits are gone."""
+
+    def __init__(self) -> None:
+        self.nodes: list[tuple[str, float]] = []
+
+    def launch(self, name: str, us: float, **_: int) -> None:
+        self.nodes.append((name, us))
+
+    def host(self, *_: Any, **__: Any) -> None:
+        """Not launched again."""
+
+    copy = sync = item = host
+
+
+def _tell(op: _Op, thread: Thread | _Captured, scale: float) -> None:
     """What one operator does on the machine."""
-    if op.name.startswith("##"):
+    if op.name == "##sync":
+        thread.sync()
+    elif op.name == "##host":
+        thread.host(op.end - op.start)
+    elif op.name.startswith("##"):
         word, size, waits = op.name[2:].split()
         thread.copy(int(int(size) * scale), word, pageable=waits == "1")
         if word == "DtoH":
             thread.sync(7)
+    elif op.is_fused and OPTIMISER.match(op.name):
+        kernel = KERNELS["multi_tensor"][0].replace("@", "FusedAdamMath")
+        thread.host(14.0)
+        thread.launch(kernel, 3.0 + 5.0 * scale, grid=320, block=512)
     elif OPTIMISER.match(op.name):
         words = ADAM if "Adam" in op.name else ("_foreach_mul", "_foreach_add") if "SGD" in op.name else ADAM[:4]
         for word in words:
@@ -297,7 +337,7 @@ def _tell(op: _Op, thread: Thread, scale: float) -> None:
         for kernel, us, grid in _kernels(op.name, op.dims, op.types, scale):
             thread.launch(kernel, min(us, 3000.0), grid=grid, block=128)
             thread.host(0.8)
-        if op.name in ("aten::nonzero", "aten::masked_select") or (op.name == "aten::index" and "bool" in op.types):
+        if op.name in ("aten::nonzero", "aten::masked_select") or op.is_masked:
             thread.item()
 
 

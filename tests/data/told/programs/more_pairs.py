@@ -3,7 +3,8 @@
 python more_pairs.py time|kineto|truth OUT [NAME…]
 
 time: ten turns a side, ABBA, no profiler; OUT/times.json and OUT/truth.json (the rows of `truth` with before_ms, after_ms).
-kineto: OUT/NAME_before.json.gz, OUT/NAME_after.json.gz. Loops are of three styles: `steps` (prof.step() and a wait each
+kineto: OUT/NAME_before.json.gz, OUT/NAME_after.json.gz (on a CPU: AS_GPU=1, and generators/told.py packs and tells them;
+tests/data/told/pairs). Loops are of three styles: `steps` (prof.step() and a wait each
 step), `ranges` (record_function of people's own, no prof.step()), `bare` (nothing but the loop).
 """
 import contextlib, gc, json, math, random, re, sys, time
@@ -11,12 +12,14 @@ from pathlib import Path
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
+import harness
+from harness import execution, said, sync
 from torch.profiler import record_function
 from torch.utils.checkpoint import checkpoint
 
 CUDA = torch.cuda.is_available()
-D = "cuda" if CUDA else "cpu"
-S = 1 if CUDA else 16  # the rehearsal is smaller
+D = harness.D()
+S = 1 if CUDA else 4  # the rehearsal is smaller
 H = torch.bfloat16
 PAIRS, TRUTH = {}, {}
 LIMIT_S = 25  # a pair that takes longer than this in one mode is reported, not stopped
@@ -31,11 +34,6 @@ def pair(style, remedies, limits, steps=6, near=(), note=""):
                              "steps": steps, "says": " ".join(f.__doc__.split()), "note": note}
         return f
     return keep
-
-
-def sync():
-    if CUDA:
-        torch.cuda.synchronize()
 
 
 def n(size, least=1):
@@ -196,8 +194,10 @@ def print_loss(after):
         optimizer.zero_grad()
         count[0] += 1
         if not after or count[0] % 10 == 0:
-            bar.append(f"step {count[0]}: loss {loss.detach().cpu():.4f}")
-            del bar[:-3]
+            value = loss.detach().cpu()
+            with said("host"):
+                bar.append(f"step {count[0]}: loss {value:.4f}")
+                del bar[:-3]
     return step
 
 
@@ -208,8 +208,10 @@ def rotary_tables(after):
     net, x0 = blocks(6, 512, 8).to(D, H).eval(), torch.randn(4, n(256, 16), n(512), device=D, dtype=H)
     t, d = x0.shape[1], n(512) // max(8 // min(S, 4), 1)
     def tables():
-        angle = torch.outer(torch.arange(t).float(), 10_000 ** (-torch.arange(0, d, 2).float() / d))
-        return angle.cos().to(D, H), angle.sin().to(D, H)
+        with said("host"):
+            angle = torch.outer(torch.arange(t).float(), 10_000 ** (-torch.arange(0, d, 2).float() / d))
+            cos, sin = angle.cos(), angle.sin()
+        return cos.to(D, H), sin.to(D, H)
     kept = tables()
     def rotate(x, cos, sin):
         a, b = x.chunk(2, -1)
@@ -255,8 +257,8 @@ def augment(after):
     side, crop = 256 // min(S, 4), 224 // min(S, 4)
     raw = torch.randint(256, (n(64, 4), 3, side, side), dtype=torch.uint8)
     labels = torch.randint(10, (n(64, 4),), device=D)
-    where, rng = D if after else "cpu", random.Random(0)
-    mean, deviation = (torch.tensor(v, device=where).view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
+    rng = random.Random(0)
+    mean, deviation = (torch.tensor(v, device=D if after else "cpu").view(1, 3, 1, 1) for v in ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)))
     def changed(x):
         y, z = rng.randrange(side - crop), rng.randrange(side - crop)
         x = x[:, :, y:y + crop, z:z + crop].float() / 255
@@ -266,7 +268,12 @@ def augment(after):
         return (x - mean) / deviation
     def step():
         with record_function("augment"):
-            x = changed(raw.to(where)).to(D)
+            if after:
+                x = changed(raw.to(D))
+            else:
+                with said("host"):
+                    x = changed(raw)
+                x = x.to(D)
         with record_function("forward"):
             loss = F.cross_entropy(net(x), labels)
         with record_function("backward"):
@@ -435,7 +442,8 @@ def tokenise(after):
     optimizer = torch.optim.SGD(net.parameters(), lr=1e-3)
     def made(text):
         found = pattern.findall(re.sub(r"\s+", " ", text.lower()))
-        return torch.tensor([ids.get(token, 40) for token in found][:length + 1])
+        with said("host"):
+            return torch.tensor([ids.get(token, 40) for token in found][:length + 1])
     ready = [made(text).to(D) for text in texts]
     def step():
         i = count[0] % 2
@@ -464,8 +472,13 @@ def train_graph(after):
         loss.backward()
         optimizer.step()
         return loss
-    if not (after and CUDA):
+    if not after:
         return step
+    if not CUDA:
+        def replay():
+            with said("@graph"):
+                return step()
+        return replay
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
@@ -519,14 +532,16 @@ def recorded(step, style, steps, path):
         with profile(activities=acts, record_shapes=True, schedule=schedule(wait=0, warmup=2, active=steps, repeat=1),
                      on_trace_ready=lambda p: p.export_chrome_trace(path)) as prof:
             for _ in range(2 + steps):
-                step()
+                with execution():
+                    step()
                 sync()
                 prof.step()
         return
     sync()
-    with profile(activities=acts, record_shapes=style == "ranges") as prof:
+    with profile(activities=acts, record_shapes=style == "ranges" or not CUDA) as prof:
         for _ in range(steps):
-            step()
+            with execution():
+                step()
         sync()
     prof.export_chrome_trace(path)
 
