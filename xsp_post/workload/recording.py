@@ -162,6 +162,6 @@ def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
             hint='Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop.',
         )
     return ToolError(
-        f"The program ended with step {count} of its models; the recording begins after {wanted.warmup_count}.",
+        f"The program ended with step {count} of its models; recording begins after --warmup {wanted.warmup_count}.",
         code="record-nothing",
     )
