@@ -414,6 +414,14 @@ def test_the_range_around_all_layers_is_no_place_of_work(is_layered, tmp_path):
     assert names == (["optimiser", "embedding"] if is_layered else ["model", "optimiser"])
 
 
+@pytest.mark.parametrize(("name", "said"), [
+    ("forward", "in forward"), ("between the blocks", "between the blocks"), ("after the blocks", "after the blocks"),
+])  # fmt: skip
+def test_a_place_around_others_is_not_in_itself(name, said):
+    place = Place("host", name, "", "host_code\n", 0, 60)
+    assert where_text([replace(place, ratio=0.5, is_most=True)], 0.4) == f"most of it {said}: 60 ns"
+
+
 def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
     builder = ExportBuilder().process(100).thread(100).gpu()
     for k in range(30):

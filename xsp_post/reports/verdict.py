@@ -24,7 +24,7 @@ from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.replay.recording import shared_captures
 from xsp_post.replay.resources import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
-from xsp_post.reports.text import called, short_kernel, shorten
+from xsp_post.reports.text import called, inside, short_kernel, shorten
 from xsp_post.reports.where import places, where_text
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import CauseRow, Limit, counted_work_of, find_limit, lead_in, lead_out
@@ -314,9 +314,8 @@ def group_word(limit: Limit, group: str) -> str:
 def cause_text(row: CauseRow, most: int = 60) -> str:
     """``synchronisation (cudaStreamSynchronize) in loss``; names of at most so many letters."""
     call = f" ({shorten(called(row.call_name), most)})" if row.call_name else ""
-    within = "" if row.owner.startswith(("before the ", "after the ")) else "in "
     line = f" ({shorten(shown(row.source_line), most)})" if row.source_line else ""
-    owner = f" {within}{shorten(shown(row.owner), most)}{line}" if row.owner else ""
+    owner = f" {inside(shorten(shown(row.owner), most))}{line}" if row.owner else ""
     if row.cause == limits.FIRST_LAUNCH:
         return sentence("wait.first-launch", owner=owner)
     if row.cause == "not_recorded":

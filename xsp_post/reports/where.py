@@ -16,7 +16,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import alike_kernels, called, inferred, short_kernel, shorten, visible
+from xsp_post.reports.text import alike_kernels, called, inferred, inside, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
     BALANCED,
@@ -420,9 +420,9 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     first = found[0]
     name = shorten(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
-    inside = name if is_work else f"in {name}"
+    within = name if is_work else inside(name)
     if first.is_unnamed and not first.name:
-        inside = first.between or "in no range"
+        within = first.between or "in no range"
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
@@ -430,9 +430,9 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     time = format_ns(first.time_ns) + _at_once(first)
     if first.is_most and not of:
-        return sentence("limit.where-most", time=time, place=f"is {name}" if is_work else inside)
+        return sentence("limit.where-most", time=time, place=f"is {name}" if is_work else within)
     key = "limit.where-of" if of or is_work else "limit.where"
-    return sentence(key, time=time, place=f"{of} {inside}" if of and not is_work else inside)
+    return sentence(key, time=time, place=f"{of} {within}" if of and not is_work else within)
 
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
@@ -468,4 +468,4 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
     best = next((one for one in where if one.name and limit.gain(one.resource) == gain), None)
     if not limit.is_gpu or advised >= gain or best is None or best.ratio < _LITTLE * gain:
         return ""
-    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=shorten(best.name, 48))
+    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=inside(shorten(best.name, 48)))
