@@ -172,6 +172,7 @@ def made_advice(code, bound_ns, *, estimate_ns=-1, is_bound=True, resource="kern
         (made_advice("streams", 50), made_advice("sleeps", 90, estimate_ns=40)),  # a replay says less than the bound
         (made_advice("streams", 50), made_advice("sleeps", 90, is_bound=False)),  # a time is no promise
         (made_advice("streams", 50), made_advice("cuda-graphs", 90)),  # names no place
+        (made_advice("cuda-graphs", 60), made_advice("fuse-elementwise", 50, resource="launches")),  # less of the same
         (made_advice("streams", 5), made_advice("copy-once", 90, resource="none")),  # is paid once
     ],
 )
@@ -196,6 +197,14 @@ def test_fusing_needs_neighbours_and_no_compiler(tmp_path, names, bound_ns):
             program.work(name).host(10)
     found = said(program, tmp_path)[0].get("fuse-elementwise")
     assert (found.bound_ns if found else None) == bound_ns
+
+
+def test_fusing_that_spares_launches_alone_is_less_of_what_a_graph_spares(tmp_path):
+    program = Program()
+    for name in ["sgemm", "elementwise_a", "elementwise_b", "sgemm"] * 30:
+        program.host(20).work(name, took=2)
+    advice, _ = said(program, tmp_path, replayed=True)
+    assert [one for one in advice if one != "larger-batch"] == ["cuda-graphs", "fuse-elementwise"]
 
 
 @pytest.mark.parametrize(("is_gpu", "work"), [(True, "kernels"), (False, "operators")])

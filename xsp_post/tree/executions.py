@@ -619,6 +619,8 @@ class _Finder:
         works = self._computes[rows] & ~ends if (self._computes[rows] & ~ends).any() else ~ends
         last = np.flatnonzero(ends)
         last = last[np.diff(np.cumsum(works)[last], append=len(rows)) > 0]
+        # with what another thread does meanwhile
+        last = np.searchsorted(self.times.start_ns[rows], self.times.end_ns[rows[last]]) - 1
         turn = np.searchsorted(last, np.arange(len(rows)))
         weight = np.where(self._training[rows], 0.0, self.inside[0][rows] + 1.0)
         call = int(np.argmax(np.bincount(folded, weights=weight * (is_call | ~is_call.any()))))
@@ -649,7 +651,10 @@ class _Finder:
         last = np.zeros(len(calls), np.int64)
         np.maximum.at(last, turn[is_beside], np.flatnonzero(is_beside) + 1)
         again = np.isin(folded, folded[turn > 0]) | (np.cumsum(is_call) > 0)
-        keep = (np.arange(len(rows)) >= last[turn]) & again & (has_end | (calls > 0) & (calls <= usual))[turn]
+        # one that was cut off computes, and is no evaluation
+        is_cut = (np.bincount(turn[works], minlength=len(calls)) > 0) & (calls > 0) & (calls <= usual)
+        is_cut &= ~np.isin(calls, beyond[has_end & (beyond > 0)])
+        keep = (np.arange(len(rows)) >= last[turn]) & again & (has_end | is_cut)[turn]
         return np.where(keep, turn, -1), call, rows[is_beside & is_pass]
 
     def cycle(self) -> Candidate | None:

@@ -430,18 +430,19 @@ def _worth_keeping(
     found: Inference, home: np.ndarray, series: np.ndarray, length: np.ndarray, most: float
 ) -> tuple[Inference, np.ndarray]:
     """The inference without its iterations (the ranges stand for them) and without what does not cover enough of the
-    usual range of its kind; and the range that each remaining outermost node hangs below. home, series: the range that
-    holds each iteration, and its kind; length: device time of each launch, ns."""
+    usual range of its kind, but for updates of weights; and the range that each remaining outermost node hangs below.
+    home, series: the range that holds each iteration, and its kind; length: device time of each launch, ns."""
     nodes = found.nodes
     if not len(nodes):
         return found, np.zeros(0, np.int64)
     iteration = nodes["iteration_index"].to_numpy()
     is_top = (nodes["kind"] == "iteration").to_numpy()
     at = found.node_of_launch
-    placed = at >= 0
-    placed[placed] = iteration[at[placed]] >= 0
+    parent, placed = nodes["parent"].to_numpy(), at >= 0
+    is_update = ((nodes["kind"] == "phase") & nodes["folded_name"].str.startswith("optimiser")).to_numpy()
+    updates = layering.inherit(np.where(is_update, 1, np.where(is_top, 0, -1)), parent)
+    placed[placed] = (iteration[at[placed]] >= 0) & (updates[at[placed]] < 1)
     total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
-    parent = nodes["parent"].to_numpy()
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
     in_block = layering.inherit(in_block, parent) == 1
     chosen = placed.copy()

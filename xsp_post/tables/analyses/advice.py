@@ -16,7 +16,7 @@ from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity
-from xsp_post.replay.resources import IDEALS, MAKERS, QUICK_HOST, SHORTER
+from xsp_post.replay.resources import IDEALS, LAUNCHES, MAKERS, QUICK_HOST, SHORTER
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (
@@ -66,9 +66,10 @@ class Advice:
     @property
     def place(self) -> tuple[bool, float]:
         """In the order: first what saves most, by a replay of the change, else by the bound, or half of a time that is
-        no bound; half where it changes everything and names no place; what is paid once last."""
+        no bound; half where it changes everything and names no place, or spares launches alone, as a graph does; last
+        what is paid once."""
         known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
-        return self.resource == "none", -known / 2 if self.code in OF_ALL else -known
+        return self.resource == "none", -known / 2 if self.code in OF_ALL or self.resource == LAUNCHES else -known
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
@@ -159,7 +160,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if known is not None and known < LEAST_RATIO:
         if factors is None or not is_open:
             return None
-        known = None  # all that it saves are launches
+        known, advice = None, replace(advice, resource=LAUNCHES)  # all that it saves
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
     bound = most if one.is_open or factors is not None else min(most, max(int(one.spent_ns), estimate))
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",

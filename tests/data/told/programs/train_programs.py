@@ -412,7 +412,7 @@ def ppo_cartpole_like():
         O, A, LP, adv, ret = (x.flatten(0, 1) for x in (O, A, LP, adv, ret))
         for _ in range(4):
             for mb in np.array_split(rng.permutation(N * T), 3):
-                with execution("pass"):
+                with execution("pass"), execution("update"):
                     mb = torch.as_tensor(mb, device=D())
                     h = body(O[mb])
                     dist = torch.distributions.Categorical(logits=pi(h), validate_args=False)
