@@ -30,8 +30,8 @@ _MOVES = (
 )
 # To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast; or from fewer.
 _CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant(?!\w*(?:mul|gem|mm))"
-_CHECKPOINT = r"CheckpointFunctionBackward"
-_BACKWARD = r"autograd::engine::evaluate_function: (?!CheckpointFunctionBackward)"
+_CHECKPOINT = "CheckpointFunctionBackward"
+_BACKWARD = "autograd::engine::evaluate_function: "
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
 _UPDATES = r"addcdiv"  # of one parameter, by an optimiser
 _WARPS_OF_FULL = 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
@@ -133,24 +133,20 @@ def _recomputed(situation: Situation) -> list[Found]:
     """Kernels of the forward pass that the backward pass runs again: inside the backward function of a checkpoint, but
     for those of the backward functions inside it; inside another those of operators that autograd would differentiate,
     and does not."""
-    if not situation.names_around("Backward"):
+    if not situation.names_around(_BACKWARD):
         return []
-    nodes = of_captures(
-        situation.results, "nodes", situation.limit.captures, ["name", "start_ns", "end_ns", "sequence"]
-    )
-    names, number = nodes["name"].astype(str), nodes["sequence"].fillna(-1)
-    at = situation.kernels["launch_start_ns"].fillna(-1).to_numpy(np.int64)
+    columns = ["name", "start_ns", "end_ns", "sequence"]
+    nodes = of_captures(situation.results, "nodes", situation.limit.captures, columns)
+    number, at = nodes["sequence"].fillna(-1), situation.kernels["launch_start_ns"].fillna(-1)
 
-    def inside(mine: pd.Series, at: np.ndarray) -> np.ndarray:
+    def inside(mine: pd.Series, at: pd.Series) -> np.ndarray:
         edges = nodes["start_ns"].to_numpy()[mine], nodes["end_ns"].to_numpy()[mine]
-        return covered_before(*edges, at + 1) - covered_before(*edges, at)
+        return covered_before(*edges, at.to_numpy(np.int64) + 1) > covered_before(*edges, at.to_numpy(np.int64))
 
-    checkpoint, backward, function = (
-        names.str.contains(one) for one in (_CHECKPOINT, _BACKWARD, "Backward|autograd::")
-    )
-    again = number.ge(0) & ~number.isin(number[function]) & (inside(backward, nodes["start_ns"].to_numpy()) > 0)
-    runs = np.maximum(inside(checkpoint, at) - inside(backward, at), inside(again, at))
-    return _goes(situation, "recompute-less", np.where(runs > 0, 0.0, 1.0))
+    turn, checkpoint = (nodes["name"].astype(str).str.contains(one) for one in (_BACKWARD, _CHECKPOINT))
+    again = number.ge(0) & ~number.isin(number[turn]) & inside(turn, nodes["start_ns"])
+    runs = inside(checkpoint, at) & ~inside(turn & ~checkpoint, at) | inside(again, at)
+    return _goes(situation, "recompute-less", np.where(runs, 0.0, 1.0))
 
 
 def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
