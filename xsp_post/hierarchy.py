@@ -25,7 +25,7 @@ from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution, Tree
-from xsp_post.tree import attribution, hook_pairs, layering, level_rules
+from xsp_post.tree import attribution, hook_pairs, layering, level_rules, programs
 from xsp_post.tree.amounts import distinct_operations, roll_up
 from xsp_post.tree.draft import Draft
 from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings
@@ -76,7 +76,7 @@ def build_tree(
     if any(one.code == "twin-nothing-carried" for one in said):  # then what is found without it
         trace, options = replace(trace, findings=[*trace.findings, *said]), replace(draft.options, layers_from=())
         return build_tree(trace, options, None, constants)
-    return _with_executions(_summed_up(draft), draft)
+    return _with_executions(_summed_up(programs.together(draft)), draft)
 
 
 def _steps(options: Options, twin: Twin | None) -> list[Step]:
@@ -119,12 +119,20 @@ def _nested(trace: Trace, options: Options, names: NodeNames, constants: Constan
     if (forward < 0).all():
         forward = layering.forward_by_order(trace.spans, names.folded, names.folded_names, span_parent, constants)
     owners["attribution"] = hook_pairs.recorded_attribution(trace, owners, span_parent)
-    levels = _levels(trace, names, span_parent, span_depth, forward, owners, launch_id, beside, options, constants)
+    is_asked = options.infer and not (options.executions or options.layers_from)
+    begins = programs.begins_of(trace, launch_id, constants) if is_asked else []
+    while True:
+        parted, owner = programs.apart(trace, launch_id, begins)
+        levels = _levels(parted, names, span_parent, span_depth, forward, owners, launch_id, beside, options, constants)
+        known, begins = begins, programs.that_stand_alone(begins, parted, owner, levels.processes, constants)
+        if begins == known:
+            break
     forget_forests()  # that of the spans
-    nodes, activities = make_frames(trace, names, span_parent, levels.level, owners, launch_id)
+    nodes, activities = make_frames(parted, names, span_parent, levels.level, owners, launch_id)
     return Draft(
-        trace, options, names, nodes, activities, trace.strings, levels, levels.rule, forward,
-        usable[nesting.overlapping()], nesting.crossing_count, tuple(trace.findings), constants=constants,
+        parted, options, names, nodes, activities, trace.strings, levels, levels.rule, forward,
+        usable[nesting.overlapping()], nesting.crossing_count, trace, owner, tuple(trace.findings),
+        constants=constants,
     )  # fmt: skip
 
 

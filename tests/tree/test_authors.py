@@ -8,6 +8,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 from generators.machine import Program, write
+from generators.sequences import one_after_another
 from stranger_score import judged, truth_of
 from structure_score import best
 
@@ -132,3 +133,16 @@ def test_each_of_two_programs_is_read_as_it_is_alone(both, tmp_path):
     alone = executions_of(one) | executions_of(other)
     assert len(alone) == 2
     assert executions_of(replace(one, machines=[*one.machines, machine])) == alone
+
+
+@pytest.mark.parametrize("both", TOGETHER, ids=lambda both: f"{both[0]}-{both[2]}")
+def test_programs_one_after_another_are_read_as_each_is_alone(both, tmp_path):
+    one, other = (import_module(f"generators.{author}").draw(seed) for author, seed in (both[:2], both[2:]))
+
+    def starts_of(program: Program) -> np.ndarray:
+        return captures_of([write(program, tmp_path / "recording")]).frame("iterations")["start_ns"].to_numpy()
+
+    alone = [len(starts_of(program)) for program in (one, other)]
+    program, begin = one_after_another(one, other)
+    is_later = starts_of(program) >= begin
+    assert [int((~is_later).sum()), int(is_later.sum())] == alone

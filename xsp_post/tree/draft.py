@@ -31,6 +31,7 @@ class Draft:
     forward                      per span the forward range of a backward one (−1 none)
     overlapping                  spans that overlap others of their thread
     crossing_count               spans that end after the span they began in
+    whole, owner                 the trace with its processes, of which programs are apart in ``trace``; that of each
     pieces                       kernels that compute operations of several modules: `pieces.COLUMNS`
     """
 
@@ -45,6 +46,8 @@ class Draft:
     forward: np.ndarray
     overlapping: np.ndarray
     crossing_count: int
+    whole: Trace
+    owner: np.ndarray
     findings: tuple[Finding, ...] = ()
     inferred: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=list(INFERRED_COLUMNS)))
     turns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -29,9 +29,10 @@ class Work:
     total_ns: int  # of all device activities, those without a launch too
 
     def of(self, mask: np.ndarray) -> Work:
-        """Some of the rows; the total stays."""
+        """Some of the rows, and their total."""
         columns = ("span", "process_index", "at_ns", "ns", "name_id", "updates", "computes")
-        return replace(self, **{column: getattr(self, column)[mask] for column in columns})
+        some = {column: getattr(self, column)[mask] for column in columns}
+        return replace(self, total_ns=int(some["ns"].sum()), **some)
 
 
 @dataclass(frozen=True)

@@ -86,12 +86,14 @@ def pattern_of(folded: str) -> str:
 @dataclass
 class Executions:
     """``model``: which spans are executions; ``turn``: number of the execution a span belongs to as one of several
-    siblings, −1 none; the preferred candidate (None: no evidence) and all others, the best first."""
+    siblings, −1 none; the preferred candidate (None: no evidence) and all others, the best first; the process of each
+    execution."""
 
     model: np.ndarray
     turn: np.ndarray
     chosen: Candidate | None
     others: list[Candidate]
+    processes: np.ndarray
 
     @property
     def is_training(self) -> bool:
@@ -106,6 +108,10 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
     several = range(int(program.max(initial=0)) + 1)
     finders = [_Finder(ranges, library, program if len(several) > 1 else None, k) for k in several]
     found = [_chosen(finder, wanted, constants) for finder in finders]
+    for candidate in [
+        c for one, more in found for c in (one, *more) if c is not None
+    ]:  # shares of all that was recorded
+        candidate.coverage_ratio = candidate.device_ns / max(ranges.times.work.total_ns, 1)
     chosen = sorted((c for c, _ in found if c is not None), key=lambda c: (c.rule == SEQUENCE, -c.device_ns))
     model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
     for candidate in chosen:
@@ -116,7 +122,10 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
             turn[candidate.spans] = candidate.turn + turn.max() + 1
             model[candidate.alone] = True
     others = sorted((c for _, more in found for c in more), key=lambda c: -c.coverage_ratio)
-    return Executions(model, turn, _together(chosen), others)
+    of_span = ranges.times.process_index
+    processes = [of_span[c.spans[np.unique(c.turn, return_index=True)[1]] if c.turn is not None else c.spans]
+                 if len(c.spans) else c.processes for c in chosen]  # fmt: skip
+    return Executions(model, turn, _together(chosen), others, np.concatenate([np.zeros(0, np.int64), *processes]))
 
 
 def _programs(ranges: Ranges) -> np.ndarray:
@@ -127,7 +136,7 @@ def _programs(ranges: Ranges) -> np.ndarray:
     known: list[set[int]] = []
     for one in used.tolist() if len(used) > 1 else []:
         texts = set(np.unique(text[process == one]).tolist())
-        alike = [k for k, other in enumerate(known) if len(texts & other) >= len(texts ^ other) or not texts]
+        alike = [k for k, other in enumerate(known) if texts and len(texts & other) >= len(texts ^ other)]
         number[one] = alike[0] if alike else len(known)
         known += [] if alike else [texts]
     return number
@@ -154,7 +163,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         finder.numbered, finder.markers, finder.training, finder.roots, finder.counted, finder.cycle, finder.outermost
     ]  # fmt: skip
     found = [candidate for way in ways if (candidate := way()) is not None]
-    if not any(c.coverage_ratio >= constants.most_ratio * finder.share for c in found):
+    if not any(c.coverage_ratio >= constants.most_ratio for c in found):
         found += [c for c in (finder.periods(),) if c is not None]
     found.sort(key=lambda c: -round(c.score, 2))  # of equals the more explicit
     chosen: Candidate | None
@@ -164,11 +173,6 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         explicit = (MARKERS, ROOTS, TRAINING)  # little of the device time: the program still says what a step is
         marked = [c for c in found if c.rule in explicit]
         most = [c for c in found if finder.holds_most(c)]
-        if most and most[0].rule == OUTERMOST and not most[0].recurs:
-            # copies may hold most of the time: marks with most launches, several in a range, are inside what is opened
-            inner = [c for c in marked if c.names[0][1] > len(most[0].spans)]
-            least = constants.most_ratio * len(finder.work.ns)
-            most = [c for c in inner if finder.inside[1][c.spans].sum() >= least] or most
         chosen = next(iter(most or marked), None)
         chosen = chosen if chosen is None or chosen.turn is not None else finder.whole_of(chosen, found)
         if chosen is not None and finder.may_be_stages(chosen):
@@ -211,13 +215,12 @@ class _Finder:
     def __init__(self, ranges: Ranges, library: np.ndarray, program: np.ndarray | None, number: int) -> None:
         self.ranges, self.constants = ranges, ranges.constants
         self.times: Times = ranges.times
-        self.work, self.share = ranges.times.work, 1.0
+        self.work = ranges.times.work
         self.open = ~library & ~ranges.has_role("mark") & ~ranges.beside
         self.is_mine = np.ones(0, bool) if program is None else program == number  # per process
         if program is not None:
             self.open &= self.is_mine[self.times.process_index]
             self.work = self.work.of(self.is_mine[self.work.process_index])
-            self.share = self.work.ns.sum() / max(self.work.total_ns, 1)
         self.is_plain = ranges.has_role("") & self.open & (ranges.kind != SpanKind.OPERATOR)
 
     @cached_property
@@ -276,10 +279,9 @@ class _Finder:
         return owner
 
     def holds_most(self, candidate: Candidate) -> bool:
-        """Whether a candidate holds most of the time, or nearly all launches beside long copies."""
-        if candidate.coverage_ratio >= self.constants.most_ratio * self.share:
-            return True
-        return bool(self.inside[1][candidate.spans].sum() >= self.constants.holds_ratio * len(self.work.ns) > 0)
+        """Whether a candidate holds most of the time, or most launches beside long copies."""
+        launches = self.inside[1][candidate.spans].sum() / max(len(self.work.ns), 1)
+        return max(candidate.coverage_ratio, launches) >= self.constants.most_ratio
 
     def may_be_stages(self, candidate: Candidate) -> bool:
         """Whether ranges that no text calls a step recur, and leave a part of the work beside them; or whether turns
@@ -289,7 +291,7 @@ class _Finder:
             return False
         if candidate.turn is not None:
             return candidate.rule == CYCLES and bool(self.ranges.has_role("module")[spans].all())
-        is_part = candidate.coverage_ratio < self.constants.holds_ratio * self.share
+        is_part = candidate.coverage_ratio < self.constants.holds_ratio
         return is_part and not self.ranges.has_role("iteration")[spans].any()
 
     def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
@@ -686,7 +688,7 @@ class _Finder:
         ns, count, series, start, process = (found[c].to_numpy() for c in PERIODS)
         table = self._series(ns, count, series, self.constants.prior_of_place)
         result = self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(found["folded_name"].iloc[0], len(ns))])
-        return replace(result, starts_ns=np.sort(start), processes=np.unique(process))
+        return replace(result, starts_ns=np.sort(start), processes=process)
 
     def _of_turns(
         self, rule: str, spans: np.ndarray, turn: np.ndarray, name: str, alone: np.ndarray | None = None

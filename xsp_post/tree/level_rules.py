@@ -36,13 +36,15 @@ LIBRARY_DOMAINS = frozenset({
 class Levels:
     """``level`` of every span (int8 of `levels.Level`), the sentence that names the rule, and what is known of the
     executions: the candidate that was taken (None: none), the others, and per span the number of the execution that it
-    is one of several siblings of (−1 none). ``is_final``: layers were said, by the program or the user."""
+    is one of several siblings of (−1 none); the process of each execution. ``is_final``: layers were said, by the
+    program or the user."""
 
     level: np.ndarray
     rule: str
     chosen: Candidate | None
     others: list[Candidate]
     turn: np.ndarray
+    processes: np.ndarray
     is_final: bool = False
 
 
@@ -60,14 +62,14 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
             break
     else:
         level = np.full(len(ranges.parent), int(Level.APPLICATION), np.int8)
-        return Levels(level, "no ranges", None, [], executions.turn)
+        return Levels(level, "no ranges", None, [], executions.turn, executions.processes)
     model = found.model
     turn = found.turn if found.turn is not None else np.broadcast_to(np.int64(-1), (len(model),))
     chosen = described(ranges, model, found.evidence) if found.evidence else executions.chosen
     others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
     level = _fill_between(ranges, model, turn >= 0, found.layer, library)
     is_final = rule is _own_ranges or bool(options.layer_range or options.layer_depth)
-    return Levels(level, found.sentence, chosen, others, turn, is_final)
+    return Levels(level, found.sentence, chosen, others, turn, executions.processes, is_final)
 
 
 def _is_same(one: Candidate, other: Candidate | None) -> bool:

@@ -163,7 +163,13 @@ def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
 
 
 def _named(draft: Draft, found: Inference, rows: np.ndarray, operators: np.ndarray) -> None:
-    """Found blocks named by the operators in them (in place)."""
+    """Found blocks named by the operators in them, equal executions of several programs of a process by these (in
+    place)."""
+    process = draft.owner[found.nodes["process_index"]]
+    nth = found.nodes.groupby([process, "level", "folded_name"])["process_index"].rank("dense").astype(int)
+    nth = nth[(nth > 1) & (found.nodes["level"] == "MODEL")]
+    for column in ("name", "folded_name"):
+        found.nodes.loc[nth.index, column] += " of program " + nth.astype(str)
     node, length = draft.node[rows], draft.length()[rows]
     name_by_operators(found.nodes, found.node_of_launch, node, length, operators, draft.names, draft.nodes)
 
