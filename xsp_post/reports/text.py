@@ -92,7 +92,8 @@ _NAMELESS = re.compile(r"(?:block|repeated part|(?:before|between|after) the)\b"
 
 def inferred(name: str) -> str:
     """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what it is;
-    of what is of no known kind both."""
+    of what is of no known kind both. A number that differs (``forward *``) says nothing."""
+    name = re.sub(r" (?:\*|\(\*(?: \w+)?\))(?= ·|$)", "", name)
     return name if _NAMELESS.match(name) else name.partition(" · ")[0]
 
 
