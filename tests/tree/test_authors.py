@@ -13,6 +13,8 @@ from stranger_score import judged, truth_of
 from structure_score import best
 
 from xsp_post.pipeline import captures_of
+from xsp_post.tree.programs import _places
+from xsp_post.tree.structure.constants import DEFAULTS
 
 # Per author the seeds of the sample, and of how many families its programs are at least.
 AUTHORS = {
@@ -146,3 +148,8 @@ def test_programs_one_after_another_are_read_as_each_is_alone(both, tmp_path):
     program, begin = one_after_another(one, other)
     is_later = starts_of(program) >= begin
     assert [int((~is_later).sum()), int(is_later.sum())] == alone
+
+
+def test_kernels_that_each_occur_once_are_few_programs():
+    once = np.arange(20_000)
+    assert len(_places(once, once + 1, 4_000 * once, DEFAULTS)) <= 15

@@ -19,6 +19,7 @@ from xsp_post.tree.structure.constants import Constants
 
 # of each program but the first of a process: the process, the last launch before it and its first one (ns)
 Begins = list[tuple[int, int, int]]
+_MOST_DEPTH = 4  # of parts in parts that are looked into: at most 15 begins a process
 
 
 def begins_of(trace: Trace, launch_id: np.ndarray, constants: Constants) -> Begins:
@@ -35,7 +36,9 @@ def begins_of(trace: Trace, launch_id: np.ndarray, constants: Constants) -> Begi
     return found
 
 
-def _places(name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constants, offset: int = 0) -> list[int]:
+def _places(
+    name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constants, offset: int = 0, depth: int = 0
+) -> list[int]:
     """Launches that programs begin with: of those where the kernels change the one before which the host pauses
     longest, and so on before and behind it; ``offset`` is added."""
     n, least = len(name), constants.fewest_launches
@@ -47,11 +50,11 @@ def _places(name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constan
         total, gone, come = np.cumsum([weight, *(np.bincount(k[code], weight, n) for k in (last, first))], axis=1)
         can &= (gone >= constants.alike_ratio * total)[:-1]
         can &= (total[-1] - come >= constants.alike_ratio * (total[-1] - total))[:-1]
-    if not can.any():
+    if depth == _MOST_DEPTH or not can.any():
         return []
     k = int(np.argmax(np.where(can, np.diff(at), 0))) + 1
     before, behind = ((name[one], ns[one], at[one], constants) for one in (slice(k), slice(k, n)))
-    return [*_places(*before, offset), offset + k, *_places(*behind, offset + k)]
+    return [*_places(*before, offset, depth + 1), offset + k, *_places(*behind, offset + k, depth + 1)]
 
 
 def apart(trace: Trace, launch_id: np.ndarray, begins: Begins) -> tuple[Trace, np.ndarray]:
@@ -82,9 +85,11 @@ def that_stand_alone(
     held = np.bincount(frame["process_index"], weights=length, minlength=len(owner))
     is_few = np.bincount(process, minlength=len(owner)) < constants.fewest_turns
     is_part = is_few & (held < constants.large_ratio * np.bincount(owner, weights=held)[owner])
+    if any(none := [is_few[owner == one].all() for one, *_ in begins]):
+        return [begin for begin, nothing in zip(begins, none, strict=True) if not nothing]
     for number, (one, *_) in enumerate(begins):
         before = [k for k in range(number) if begins[k][0] == one]
-        if is_part[first + number] or (not before and is_part[one]) or is_few[owner == one].all():
+        if is_part[first + number] or (not before and is_part[one]):
             return begins[:number] + begins[number + 1 :]
     return begins
 
