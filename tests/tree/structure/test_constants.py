@@ -23,7 +23,7 @@ BELOW = {
     "slow_start": (0.2, 6), "fewest_turns": (1, 3101),
 }  # fmt: skip
 ABOVE = {
-    "fewest_launches": (400, 6), "fewest_parts": (16, 3023), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3157),
+    "fewest_launches": (400, 6), "fewest_parts": (16, 3014), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3157),
     "near_ratio": (0.6, 9), "most_ratio": (0.665, 3177), "holds_ratio": (1.0, 3101), "large_ratio": (0.95, 6),
     "slow_start": (50.0, 13),
 }  # fmt: skip

@@ -75,6 +75,8 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     phase_rows = _phases(sequence)
     homes = pd.concat([tops, phase_rows], ignore_index=True)
     blocks = _carried_over(sequence, _blocks(sequence, homes))
+    starts, ends = (np.append(np.sort(phase_rows[c].to_numpy()), len(sequence) + 1) for c in ("start", "end"))
+    blocks = blocks[ends[np.searchsorted(starts, blocks["start"])] > blocks["end"]]  # a phase lies in no block
     is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
     is_group = is_group[blocks["loop_kind"].to_numpy()]
     between = [_stretches(sequence, homes, blocks), _stretches(sequence, blocks[is_group], blocks[~is_group])]
@@ -134,7 +136,8 @@ def _phases(sequence: Sequence) -> pd.DataFrame:
     index, starts, ends, labels = (np.array(c) for c in zip(*rows, strict=True))
     return _frame(
         len(rows), start=starts, end=ends, kind=PHASE, iteration_index=index, series_index=found.series[index],
-        level="MODULE", name=labels.astype(object), folded_name=labels.astype(object), confidence=0.8,
+        level="MODULE", name=labels.astype(object), folded_name=np.char.partition(labels, " ")[:, 0].astype(object),
+        confidence=0.8,
     )  # fmt: skip
 
 
@@ -325,7 +328,6 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
     # levels: the outermost blocks are layers, unless they hold blocks that are, or phases
     groups = np.array([k.holds_layers or k.around for k in structure.kinds] + [False], bool)
     groups[:-1] |= _hold_more_layers(sequence, rows, is_block)
-    groups[loop_kind[parent[(kind == PHASE) & (parent >= 0)]]] = True
     groups = groups[loop_kind] & is_block
     closed = np.zeros(len(rows), bool)  # lies in a layer
     level = rows["level"].to_numpy().copy()
@@ -412,10 +414,12 @@ def _name_blocks(
         is_turn = bool(rows["block_count"].to_numpy()[row] > 2)
         guess = guess_type(sequence.traits, at, sequence.duration[at], is_turn=is_turn) if network[row] else ""
         word = block_word(guess, sequence.label(int(start[row]), int(end[row])), bool(network[row]))
-        word = "pass" if network[row] and level[row] == "MODULE" else word
-        word += ", backward" * has_gradients(sequence.traits, at)
-        used[word] = used.get(word, 0) + 1
-        shown = word if used[word] == 1 else f"{word} ({used[word]})"
+        back = ", backward" * has_gradients(sequence.traits, at)
+        if network[row] and level[row] == "MODULE":
+            word, back = "backward pass" if back else "pass", ""
+        used[word + back] = nth = used.get(word + back, 0) + 1
+        noun, dot, kernels = word.partition(" · ")
+        shown = f"{noun}{f' ({nth})' * (nth > 1)}{back}{dot}{kernels}"
         names[mine] = [f"{shown} {k}/{n}" for k, n in
                        zip(rows["block_index"].to_numpy()[mine].tolist(), rows["block_count"].to_numpy()[mine].tolist(),
                            strict=True)]  # fmt: skip
