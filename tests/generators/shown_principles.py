@@ -489,3 +489,18 @@ def products_chosen_by_shape():
             d.t.copy(2_000, "DtoH")
         d.idle(100, 300)
     return d.program("", "x", "l")
+
+
+def prefill_before_counted_tokens():
+    """Four requests of a `prefill` and tokens that count; the prefill does as much as they do."""
+    d = desk("own")
+    for n in range(4):
+        with d.say(f"request {n}"):
+            with d.step("prefill"):
+                d.go("gemma", times=4)
+            for token in range(4 + n):
+                with d.step(f"decode token {token}"):
+                    d.go("gemma", times=4)
+                    d.item()
+        d.idle(1_000, 3_000)
+    return d.program("", "x")

@@ -147,6 +147,7 @@ SHOWN = {
     "numbers_of_a_compiler": "layers repeat without the numbers that a compiler gave their kernels",
     "level_of_layers": "of blocks in blocks the layers are those that repeat more often and cover more",
     "products_chosen_by_shape": "products of another shape are the same step: the library chooses their kernels",
+    "prefill_before_counted_tokens": "a phase that does the work of a layer beside what counts is one of it",
 }
 
 

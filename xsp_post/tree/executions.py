@@ -416,6 +416,7 @@ class _Finder:
         if not marked.any() and not (loose & ~self.times.is_training).any():
             return None  # backward or optimiser ranges alone: parts of steps that nothing marks
         inner = (self._counts | self._roots) & ranges.inside(marked)
+        inner |= self._beside(self._counts & inner)
         if marked.any():  # calls of the model beside the steps, as in an evaluation
             inner |= self._roots & ~ranges.inside(loose) & ~ranges.around(marked | loose)
         inner |= self._beside(marked | loose) & ~phase
@@ -426,11 +427,12 @@ class _Finder:
         return found if found.coverage_ratio >= self.constants.most_ratio else None
 
     def _beside(self, marked: np.ndarray) -> np.ndarray:
-        """Plain ranges that do a layer's work beside marked ones, in nearly every range that holds these (an encoder
-        before the steps of a decoder); bool."""
+        """Ranges that do a layer's work beside marked ones, in nearly every range that holds these (an encoder, or the
+        prefill, before the steps of a decoder); bool."""
         parent, called = self.ranges.parent, self._called
+        can = self.is_plain | (self.ranges.has_role("phase") & self.open & ~self._training)
         homes = np.unique(parent[marked])
-        rows = np.flatnonzero(self.is_plain & self._computes & ~marked & ~self.ranges.around(marked))
+        rows = np.flatnonzero(can & self._computes & ~marked & ~self.ranges.around(marked))
         rows = rows[np.isin(parent[rows], homes)]
         often = np.bincount(called[rows], minlength=int(called.max(initial=0)) + 1)
         least = max(self.constants.fewest_turns, self.constants.alike_ratio * len(homes))
