@@ -14,6 +14,9 @@ RIGHT = (
     # two optimisers, roll-outs beside steps, a small network, two models, a thread that makes batches, two programs
     ("dcgan_two_d_steps", "all"), ("ppo_cartpole_like", "all"), ("pinn_burgers", "none"), ("two_models", "none"),
     ("threaded_server", "all"), ("parts_frames_train_evaluate", "none"),
+    # of inference: batches of other lengths, requests of a prefill and tokens, packed sequences, a draft and its check
+    ("bert_ragged_embedding", "none"), ("gpt_sampling_requests", "marks"), ("lstm_ctc", "none"),
+    ("speculative_decoding", "all"),
 )  # fmt: skip
 
 

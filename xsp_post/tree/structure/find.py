@@ -247,9 +247,8 @@ def _companies(thread: np.ndarray, constants: Constants) -> np.ndarray:
 
 def symbols_of(launches: pd.DataFrame, rows: np.ndarray, traits: Traits) -> list[np.ndarray]:
     """Symbols of the rows, finest first: name, grid, block and graph; then the name alone (shapes may grow with
-    each step of a decoder, a graph may be made anew); then one name for all matrix products and one for all
-    convolutions (the library chooses their kernels by the shape). Work of a CUDA graph is distinguished from the same
-    launched singly."""
+    each step of a decoder, a graph may be made anew); then one name for all matrix products (the library chooses
+    their kernels by the shape). Work of a CUDA graph is distinguished from the same launched singly."""
     name = random_words(launches["name_id"].to_numpy()[rows])
     with np.errstate(over="ignore"):
         if "graph_id" in launches:
@@ -264,7 +263,7 @@ def symbols_of(launches: pd.DataFrame, rows: np.ndarray, traits: Traits) -> list
             if column in launches:
                 shape = launches[column].to_numpy()[rows].astype(np.int64)
                 fine += random_words(shape + np.int64((number + 1) << 33))
-    coarse = np.where(traits.is_product[rows], random_words(traits.family[rows].astype(np.int64)), name)
+    coarse = np.where(traits.is_product[rows], np.int64(-1), name)
     found = [pd.factorize(one)[0].astype(np.int64) for one in (fine, name, coarse)]
     return [one for one, before in zip(found, [None, *found]) if before is None or one.max() != before.max()]
 

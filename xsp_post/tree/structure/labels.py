@@ -54,8 +54,8 @@ class Traits:
 
     @property
     def is_product(self) -> np.ndarray:
-        """Matrix products and convolutions."""
-        return np.isin(self.family, [_CODE["gemm"], _CODE["convolution"]])
+        """Matrix products."""
+        return self.family == _CODE["gemm"]
 
     @classmethod
     def of_names(cls, names: Strings, name_id: np.ndarray) -> Traits:
