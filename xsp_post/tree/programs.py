@@ -40,19 +40,21 @@ def _places(
     name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constants, offset: int = 0, depth: int = 0
 ) -> list[int]:
     """Launches that programs begin with: of those where the kernels change the one before which the host pauses
-    longest, and so on before and behind it; ``offset`` is added."""
+    clearly and longest, and so on before and behind it; ``offset`` is added."""
     n, least = len(name), constants.fewest_launches
     code, names = pd.factorize(name)
     first, last = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     first[code[::-1]], last[code] = np.arange(n)[::-1], np.arange(n)
-    can = (np.arange(1, n) >= least) & (np.arange(1, n) <= n - least) & (np.diff(at) > 0)
+    pause = np.diff(at)
+    can = (np.arange(1, n) >= least) & (np.arange(1, n) <= n - least)
+    can &= pause > constants.clear_pause * np.median(pause) if n > 1 else False
     for weight in (np.ones(n), ns):
         total, gone, come = np.cumsum([weight, *(np.bincount(k[code], weight, n) for k in (last, first))], axis=1)
         can &= (gone >= constants.alike_ratio * total)[:-1]
         can &= (total[-1] - come >= constants.alike_ratio * (total[-1] - total))[:-1]
     if depth == _MOST_DEPTH or not can.any():
         return []
-    k = int(np.argmax(np.where(can, np.diff(at), 0))) + 1
+    k = int(np.argmax(np.where(can, pause, 0))) + 1
     before, behind = ((name[one], ns[one], at[one], constants) for one in (slice(k), slice(k, n)))
     return [*_places(*before, offset, depth + 1), offset + k, *_places(*behind, offset + k, depth + 1)]
 
