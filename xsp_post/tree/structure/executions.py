@@ -638,8 +638,9 @@ def _evaluations_apart(
 def _with_odd_firsts(
     structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
 ) -> Found:
-    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state):
-    it is one with what was taken for pieces of it. A forward pass in such a training step is none."""
+    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state),
+    and the last one (of fewer samples): it is one with what was taken for pieces of it. A forward pass in such a
+    training step is none."""
     symbols, traits, constants = launches.symbols, launches.traits, launches.constants
     updated = np.where(traits.is_optimiser, np.cumsum(does_layer_work(traits, np.arange(len(symbols)))), -1)
     for kind in dict.fromkeys(series.tolist()):
@@ -647,26 +648,37 @@ def _with_odd_firsts(
         size = turn[1] - turn[0]
         is_step = structure.kinds[kind].role == STEP
         mine = np.flatnonzero((series == kind) & (ends - starts >= constants.holds_ratio * size))
-        before = np.r_[0, ends[mine[:-1]]]
-        is_far = starts[mine] - before >= constants.holds_ratio * size
-        for row, left in zip(mine[is_far].tolist(), before[is_far].tolist(), strict=True):
-            others = (starts >= left) & (ends <= starts[row]) & (is_step | (series == kind))
-            stays = (starts >= left) & (ends <= starts[row]) & ~others
+        before, behind = np.r_[0, ends[mine]], np.r_[starts[mine], len(symbols)]
+        is_far = behind - before >= constants.holds_ratio * size
+        for left, right in zip(before[is_far].tolist(), behind[is_far].tolist(), strict=True):
+            others = (starts >= left) & (ends <= right) & (is_step | (series == kind))
+            stays = (starts >= left) & (ends <= right) & ~others
             left = max(left, int(ends[stays].max(initial=0)))
-            room = int(starts[row]) - left
+            room = right - left
             if not constants.holds_ratio * size <= room <= 2 * size:
                 continue
-            if len(np.unique(updated[left : starts[row]])) != len(np.unique(updated[turn[0] : turn[1]])):
+            if len(np.unique(updated[left:right])) != len(np.unique(updated[turn[0] : turn[1]])):
                 continue  # nothing was learned, or more often
             usual = symbols[turn[0] : turn[1]]
-            if len(_begins(symbols[left : starts[row]], usual)) > len(_begins(usual, usual)):
+            if len(_begins(symbols[left:right], usual)) > len(_begins(usual, usual)):
                 continue  # several turns
-            odd = _odd_turn(symbols, left, int(starts[row]), [turn], constants)
+            odd = _odd_turn(symbols, left, right, [turn], constants)
+            if odd is None and _is_of_families(traits.family, (left, right), turn, constants):
+                odd = left, right
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
                 starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
                 break
     return starts, ends, series
+
+
+def _is_of_families(
+    family: np.ndarray, one: tuple[int, int], other: tuple[int, int], constants: Constants
+) -> bool:
+    """Whether two stretches are of the same families in the same order: the library chooses kernels by shapes."""
+    piece, turn = family[slice(*one)], family[slice(*other)]
+    slack = 2 + round(constants.drift_ratio * len(turn))
+    return abs(len(piece) - len(turn)) <= slack and agreement(piece, turn, slack) >= constants.holds_ratio * len(turn)
 
 
 def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
