@@ -672,9 +672,7 @@ def _with_odd_firsts(
     return starts, ends, series
 
 
-def _is_of_families(
-    family: np.ndarray, one: tuple[int, int], other: tuple[int, int], constants: Constants
-) -> bool:
+def _is_of_families(family: np.ndarray, one: tuple[int, int], other: tuple[int, int], constants: Constants) -> bool:
     """Whether two stretches are of the same families in the same order: the library chooses kernels by shapes."""
     piece, turn = family[slice(*one)], family[slice(*other)]
     slack = 2 + round(constants.drift_ratio * len(turn))
