@@ -394,7 +394,7 @@ PROGRAMS = [
     Row(julia_broadcasts, "julia", "kernels", "fuse-elementwise", OF_MODELS | GRAPHS),
     Row(openacc_regions, "jacobi_acc", "copies synchronisation", "copy-less, overlap-copies", OF_MODELS | GRAPHS),
     Row(allocates, "fft_app", "host synchronisation launches kernels", "allocate-once", OF_MODELS | GRAPHS),
-    Row(many_copies, "particles", "copies host launches", "copy-together", OF_MODELS | GRAPHS),
+    Row(many_copies, "particles", "synchronisation copies host launches", "copy-together", OF_MODELS | GRAPHS),
     Row(handles, "gemm_loop", "host synchronisation", "allocate-once, host-code", HOSTLY),
     Row(runtime_compilation, "jitter", "host", "warm-up, host-code", HOSTLY),
     Row(oversubscribed, "solver_mt", "host", "processor", HOSTLY),

@@ -663,7 +663,8 @@ def _with_odd_firsts(
             if len(_begins(symbols[left:right], usual)) > len(_begins(usual, usual)):
                 continue  # several turns
             odd = _odd_turn(symbols, left, right, [turn], constants)
-            if odd is None and _is_of_families(traits.family, (left, right), turn, constants):
+            is_last = odd is None and right == len(symbols)
+            if is_last and _is_of_families(traits.family, (left, right), turn, constants):
                 odd = left, right
             if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
                 kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
