@@ -108,10 +108,8 @@ def find_executions(ranges: Ranges, library: np.ndarray, wanted: str = "") -> Ex
     several = range(int(program.max(initial=0)) + 1)
     finders = [_Finder(ranges, library, program if len(several) > 1 else None, k) for k in several]
     found = [_chosen(finder, wanted, constants) for finder in finders]
-    for candidate in [
-        c for one, more in found for c in (one, *more) if c is not None
-    ]:  # shares of all that was recorded
-        candidate.coverage_ratio = candidate.device_ns / max(ranges.times.work.total_ns, 1)
+    for one in [c for best, more in found for c in (best, *more) if c is not None]:
+        one.coverage_ratio = one.device_ns / max(ranges.times.work.total_ns, 1)  # of all that was recorded
     chosen = sorted((c for c, _ in found if c is not None), key=lambda c: (c.rule == SEQUENCE, -c.device_ns))
     model, turn = np.zeros(len(ranges.parent), bool), np.broadcast_to(np.int64(-1), (len(ranges.parent),))
     for candidate in chosen:

@@ -28,6 +28,7 @@ from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
 from xsp_post.tree.structure.constants import Constants
+from xsp_post.tree.structure.labels import OPTIMISER
 
 if TYPE_CHECKING:
     from xsp_post.tree.structure.find import Inference
@@ -445,7 +446,7 @@ def _worth_keeping(
     is_top = (nodes["kind"] == "iteration").to_numpy()
     at = found.node_of_launch
     parent, placed = nodes["parent"].to_numpy(), at >= 0
-    is_update = ((nodes["kind"] == "phase") & nodes["folded_name"].str.startswith("optimiser")).to_numpy()
+    is_update = ((nodes["kind"] == "phase") & (nodes["folded_name"] == OPTIMISER)).to_numpy()
     updates = layering.inherit(np.where(is_update, 1, np.where(is_top, 0, -1)), parent)
     placed[placed] = (iteration[at[placed]] >= 0) & (updates[at[placed]] < 1)
     total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
