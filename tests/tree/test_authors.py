@@ -152,5 +152,7 @@ def test_programs_one_after_another_are_read_as_each_is_alone(both, tmp_path):
 
 
 def test_kernels_that_each_occur_once_are_few_programs():
+    """The host pauses before every twentieth of them."""
     once = np.arange(20_000)
-    assert len(_places(once, once + 1, 4_000 * once, DEFAULTS)) <= 15
+    found = _places(once, once + 1, 4_000 * once + 1_000_000 * (once // 20), DEFAULTS)
+    assert 0 < len(found) < 1 / DEFAULTS.near_ratio

@@ -19,7 +19,6 @@ from xsp_post.tree.structure.constants import Constants
 
 # of each program but the first of a process: the process, the last launch before it and its first one (ns)
 Begins = list[tuple[int, int, int]]
-_MOST_DEPTH = 4  # of parts in parts that are looked into: at most 15 begins a process
 
 
 def begins_of(trace: Trace, launch_id: np.ndarray, constants: Constants) -> Begins:
@@ -37,11 +36,13 @@ def begins_of(trace: Trace, launch_id: np.ndarray, constants: Constants) -> Begi
 
 
 def _places(
-    name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constants, offset: int = 0, depth: int = 0
+    name: np.ndarray, ns: np.ndarray, at: np.ndarray, constants: Constants, offset: int = 0, least: int = 0
 ) -> list[int]:
     """Launches that programs begin with: of those where the kernels change the one before which the host pauses
-    clearly and longest, and so on before and behind it; ``offset`` is added."""
-    n, least = len(name), constants.fewest_launches
+    clearly and longest, and so on before and behind it; ``offset`` is added. What has less than ``least`` launches, or
+    next to none of all, is no program."""
+    n = len(name)
+    least = least or max(constants.fewest_launches, round(constants.near_ratio * n))
     code, names = pd.factorize(name)
     first, last = np.zeros(len(names), np.int64), np.zeros(len(names), np.int64)
     first[code[::-1]], last[code] = np.arange(n)[::-1], np.arange(n)
@@ -52,11 +53,11 @@ def _places(
         total, gone, come = np.cumsum([weight, *(np.bincount(k[code], weight, n) for k in (last, first))], axis=1)
         can &= (gone >= constants.alike_ratio * total)[:-1]
         can &= (total[-1] - come >= constants.alike_ratio * (total[-1] - total))[:-1]
-    if depth == _MOST_DEPTH or not can.any():
+    if not can.any():
         return []
     k = int(np.argmax(np.where(can, pause, 0))) + 1
     before, behind = ((name[one], ns[one], at[one], constants) for one in (slice(k), slice(k, n)))
-    return [*_places(*before, offset, depth + 1), offset + k, *_places(*behind, offset + k, depth + 1)]
+    return [*_places(*before, offset, least), offset + k, *_places(*behind, offset + k, least)]
 
 
 def apart(trace: Trace, launch_id: np.ndarray, begins: Begins) -> tuple[Trace, np.ndarray]:
