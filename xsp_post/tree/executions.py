@@ -582,6 +582,8 @@ class _Finder:
             calls = calls or (str(ranges.folded_texts[call]) if marked[rows].any() else "")
             alone += beside.tolist()
         spans = np.flatnonzero(turns >= 0)
+        if not len(spans):
+            return None  # what was recorded of the only step is no step
         name = f"{kinds.TRAINING} of {calls}" if calls else kinds.TRAINING
         result = self._of_turns(TRAINING, spans, turns[spans], name, np.array(alone, np.int64))
         result.score *= self.constants.prior_of_place if self._says_steps(trains) else 1.0
