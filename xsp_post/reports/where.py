@@ -133,7 +133,8 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
-    tree = _Tree(paths, amounts, resource, partial(line_of, results), _between(results, limit))
+    tree = _Tree(paths, amounts, resource, partial(line_of, results), _between(results, limit),
+                 partial(_followed, results, limit, paths))  # fmt: skip
     heaviest = tree.heaviest(most)
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what runs at once counts once; of one device
@@ -202,17 +203,36 @@ def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -
     return found, float(time.sum())
 
 
+def _followed(results: Results, limit: Limit, paths: pd.DataFrame) -> pd.DataFrame:
+    """Host code that devices waited for, and what they ran next: row of `paths` of both, name, time_ns."""
+    waits = of_captures(results, "idle", limit.captures)
+    keys, columns = {"capture_id": np.int64, "device_id": np.int64}, ["device_id", "start_ns", "node_id", "name"]
+    copies = of_captures(results, "memory_operations", limit.captures)
+    directions = "copies " + copies["direction"].astype(object).str.replace(" to ", "→")
+    copies = copies.assign(name=directions.where(copies["kind"].eq("memcpy"), "memset"))
+    work = pd.concat([of_captures(results, "kernels", limit.captures, columns), copies[["capture_id", *columns]]])
+    waits = waits[waits["cause"].eq("host_code") & waits["call_name"].fillna("").eq("")]
+    found = pd.merge_asof(
+        waits.astype(keys).sort_values("end_ns"), work.astype(keys).sort_values("start_ns"), left_on="end_ns",
+        right_on="start_ns", by=[*keys], direction="forward", suffixes=("", "_next"),
+    )  # fmt: skip
+    node = frame_or_empty(results, "nodes", ["node_id", "path_id"]).set_index("node_id")["path_id"]
+    rows = [_rows_of(paths, found.assign(path_id=found[of].map(node))) for of in ("node_id", "node_id_next")]
+    return pd.DataFrame({"row": rows[0], "next_row": rows[1], "name": found["name"].fillna("").astype(str),
+                         "time_ns": found["end_ns"] - found["start_ns"]})  # fmt: skip
+
+
 class _Tree:
     """The paths of a limit's captures, with the time in each and below it."""
 
     def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str],
-                 between: str) -> None:  # fmt: skip
+                 between: str, followed: Callable[[], pd.DataFrame]) -> None:  # fmt: skip
         keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
         above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
         self.parent = keys.get_indexer(above)
         self.forest = forest_of(self.parent)
         self.amounts, self.resource, self.line = amounts, resource, line
-        self.between = between
+        self.between, self.followed = between, followed
         self.own = np.bincount(amounts.row, amounts.time_ns, len(paths)).astype(np.int64)
         self.time = self.forest.add_up(self.own)
         self.total = float(amounts.time_ns.sum())
@@ -283,18 +303,34 @@ class _Tree:
             what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
         what, part = (what, part) if part >= _LITTLE * time else ("", 0)
         line = "" if is_whole else shown(self.line(self.name[rows[0]]), 60)
-        name, around = self._label(rows, is_own)
+        name, around = self._label(rows)
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
             name = sentence("bar.gradients", place=shorten(name, 40))
         found = Place(
             self.resource, name, around, what, part, time, is_whole=is_whole, line=line,
             is_inferred=bool(self.is_inferred[rows[0]]),
         )  # fmt: skip
-        if self.amounts.between_ns is None or self.amounts.longest_ns is None:
-            return [found]
-        is_between = is_whole and 2 * int(self.amounts.between_ns[inside].sum()) > time
-        longest = int(self.amounts.longest_ns[inside].max())
-        return [replace(found, between=self.between * is_between, longest_ns=longest)]
+        between = sentence("bar.own") if is_own and name else ""
+        if self.amounts.between_ns is not None and self.amounts.longest_ns is not None:
+            found = replace(found, longest_ns=int(self.amounts.longest_ns[inside].max()))
+            if is_whole and 2 * int(self.amounts.between_ns[inside].sum()) > time:
+                between = self.between
+            elif (is_own or is_whole) and what == "host_code\n" and (work := self._next(mask)):
+                between = sentence("bar.before", work=work)
+        return [replace(found, name=f"{name} {between}" if name and between else name, between=between)]
+
+    def _next(self, mask: np.ndarray) -> str:
+        """What devices ran after most of the host code directly in some ranges: a range inside these, a copy or a
+        kernel; '' where that differs."""
+        waits = self.followed()
+        waits = waits[mask[waits["row"]] & waits["name"].ne("")]
+        inner, texts = self.is_recorded & self.forest.inside(mask), waits["name"].to_numpy(object, copy=True)
+        is_kernel = ~waits["name"].str.contains("→").to_numpy()
+        for row in waits["next_row"].unique().tolist():  # ranges, not events
+            if name := self._around(row, inner) or self.name[row] * int(inner[row]):
+                texts[is_kernel & waits["next_row"].eq(row).to_numpy()] = _short(name)
+        (work, time), *_ = _largest(texts, waits["time_ns"].to_numpy(np.int64)) or [("", 0)]
+        return short_kernel(visible(work)) if 2 * time > waits["time_ns"].sum() else ""
 
     def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
         """The time of the heaviest places, if ranges were opened no further."""
@@ -319,8 +355,8 @@ class _Tree:
         around = self._around(int(rows[0]), self.is_recorded) if self.is_inferred[rows[0]] else ""
         return _DIGITS.sub("#", self.name[rows[0]]), around
 
-    def _label(self, rows: np.ndarray, is_own: bool) -> tuple[str, str]:
-        """``24 × layers.*``, '' for all of a capture; and what is around it. ``is_own``: not what is inside."""
+    def _label(self, rows: np.ndarray) -> tuple[str, str]:
+        """``24 × layers.*``, '' for all of a capture; and what is around it."""
         if self.is_whole[rows[0]]:
             return "", ""
         name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
@@ -335,7 +371,7 @@ class _Tree:
             kinds = set(self.name[self._executions_around(rows)])  # decode, prefill
         around = around or (kinds.pop() if len(kinds) == 1 else "")
         name = inferred(name) if self.is_inferred[rows[0]] else name
-        return times + _short(name) + " itself" * is_own, _short(around)
+        return times + _short(name), _short(around)
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
