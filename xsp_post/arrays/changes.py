@@ -7,7 +7,7 @@ the probability `ALARM_RATE` (Westfall and Young 1993). With fewer, Student's t 
 of tests. What was found is fitted to all measures, and what is left of them is looked at again.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -65,7 +65,7 @@ def changes(
     ``values``: logarithms, of shape (captures, measures). ``floor``: standard deviation of a capture that is taken for
     granted, ``least``: smallest change worth a word, both (measures,). ``rate``: of false alarms in histories without
     a change. ``sums``: measures that show no change which no other shows. ``shared``: what each measure may follow,
-    with a power of its own, (captures, any); the first with another one on each side of an edge.
+    with a power of its own, (captures, any); the first is the speed of the machine.
     """
     count, measures = values.shape
     side = LEAST_SIDE + count // LEAST_SHUFFLED  # of more captures more outliers meet by chance
@@ -87,9 +87,7 @@ def changes(
         size = np.stack([np.ptp(same - _without(same, known, at >= first, at >= second), axis=0)
                          for first, second in zip(best.first, best.second)])  # fmt: skip
         alike = _alike_captures(rest, best, known, may)
-        scores = np.minimum(
-            *(_scores(one, edges, alike, floors) for one in (best, _at_speed(rest, known, speed, best)))
-        )
+        scores = _scores(best, edges, alike, floors, _by_load(values[:, alone], _known(edges, []), speed, best))
         scores = np.where((size >= leasts) & may, scores, 0.0)
         usual, spread, limit = _by_chance(rest, edges, known, scores, alike, floors, rate, may, side)
         scores = (scores - usual) / spread
@@ -99,11 +97,12 @@ def changes(
             break
         kind, strongest = (int(one) for one in np.unravel_index(np.where(shown, scores, -np.inf).argmax(), shown.shape))
         own = strongest % measures
-        if shown[_LINE, strongest] and _is_line(rest[:, own], floor[own]):
+        flat = values - known @ (np.linalg.pinv(np.column_stack([known, at])) @ values)[:-1]  # but for a line
+        if shown[_LINE, strongest] and _is_line(flat[:, own], floor[own]):
             straight = dict.fromkeys(j % measures for j in _by_strength(scores[_LINE], shown[_LINE]))
-            members = tuple(j for j in straight if _is_line(rest[:, j], floor[j]))
-            most = max(members, key=lambda j: np.ptp(_line(rest[:, j : j + 1])))  # what bends less is between the two
-            lines += [np.arange(count, dtype=float), _course(rest[:, most : most + 1])[:, 0]]
+            members = tuple(j for j in straight if _is_line(flat[:, j], floor[j]))
+            most = max(members, key=lambda j: np.ptp(_line(flat[:, j : j + 1])))  # what bends less is between the two
+            lines += [np.arange(count, dtype=float), _course(flat[:, most : most + 1])[:, 0]]
             found.append(Change(DRIFT, 0, 0, 0, count, members))
             continue
         kind = _EDGES if kind == _EDGES else _EDGE
@@ -169,9 +168,11 @@ def _candidates(values: FloatArray, edges: IntArray, known: FloatArray, side: in
     return _Best((values**2).sum(axis=-2)[..., None, :], explained, first.astype(np.int64), second.astype(np.int64))
 
 
-def _scores(best: _Best, edges: IntArray, alike: FloatArray, floor: FloatArray) -> FloatArray:
-    """What candidates explain, by what they would explain of the noise that they leave. ``alike``: correlations with
-    the next captures, (captures, measures)."""
+def _scores(
+    best: _Best, edges: IntArray, alike: FloatArray, floor: FloatArray, load: FloatArray | float = 0.0
+) -> FloatArray:
+    """What candidates explain, by what they would explain of the noise that they leave, and of ``load`` (`_by_load`).
+    ``alike``: correlations with the next captures, (captures, measures)."""
     count, which = edges[-1], np.arange(alike.shape[1])
     weight = np.ones((count + 1, len(which)))  # variance of the mean of so many captures, of independent ones 1
     weight[0] = 0
@@ -184,20 +185,18 @@ def _scores(best: _Best, edges: IntArray, alike: FloatArray, floor: FloatArray) 
     more = np.maximum(more - weight[end - start, which], 1)
     more[..., _LINE, :] = weight[count]
     noise = (best.total - best.explained) / np.maximum(count - weight[np.diff(edges)].sum(axis=0) - more, 1) + floor**2
-    return np.sqrt(best.explained / more / noise)
+    return np.sqrt(best.explained / (more * noise + load))
 
 
-def _at_speed(values: FloatArray, known: FloatArray, speed: FloatArray, best: _Best) -> _Best:
-    """The same candidates, where they explain captures at the same ``speed``, (captures, 1), of the machine: each level
-    follows it with a power of its own, and a line with one that changes (analysis of covariance)."""
-    at = np.arange(len(values))[:, None] + 0.0 * values[:1]
-    total: list[FloatArray] = []
-    left: list[FloatArray] = []
-    for shapes in ([at >= best.first[_EDGE]], [at >= best.first[_EDGES], at >= best.second[_EDGES]], [at]):
-        bent = [speed * shape for shape in shapes]
-        total, left = ([*sums, (_without(values, known, *more) ** 2).sum(axis=0)]
-                       for sums, more in ((total, bent), (left, bent + shapes)))  # fmt: skip
-    return replace(best, total=np.array(total), explained=np.maximum(np.array(total) - left, 0))
+def _by_load(values: FloatArray, levels: FloatArray, speed: FloatArray, best: _Best) -> FloatArray:
+    """What the candidates explain where the ``speed`` of the machine, (captures, 1), changes: load slows each measure
+    by a power of its own, and the next load by another, as unlike as those of the measures (random effects)."""
+    at = np.arange(len(speed))[:, None] + 0.0 * best.total[0]
+    course = speed - levels @ (np.linalg.pinv(levels) @ speed)
+    power = np.linalg.pinv(course) @ values
+    shapes = ([at >= best.first[_EDGE]], [at >= best.first[_EDGES], at >= best.second[_EDGES]], [at])
+    left = [(_without(course + 0 * at, levels, *some) ** 2).sum(axis=0) for some in shapes]
+    return ((course**2).sum() - np.array(left)) * (np.median(np.abs(power - np.median(power))) / OF_NORMAL) ** 2
 
 
 def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: BoolArray) -> FloatArray:
