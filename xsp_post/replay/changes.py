@@ -126,7 +126,7 @@ def _operations(change: Change, altered: Altered, results: Results, capture_id: 
         effect.operation_count *= bool(chosen.any())
         effect.assumption = "each reaches the roofline of its GPU"
     elif change.word == "fused":
-        factor = 0.0
+        altered.remove(chosen)
         effect.assumption = "one kernel does what two products and the kernels between them do, in the products' time"
     elif change.subject == "batch":
         effect.assumption = "the time of each kernel grows with the batch, host and copies do not"

@@ -121,9 +121,8 @@ def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], b
 
 
 def ideal_gain(
-    results: Results, identity: Identity, capture_id: int, ideals: Sequence[str], factors: np.ndarray | None = None,
-    *, with_launches: bool = True,
-) -> float | None:  # fmt: skip
+    results: Results, identity: Identity, capture_id: int, ideals: Sequence[str], factors: np.ndarray | None = None
+) -> float | None:
     """The share of the executions' time, from their first device work to the last, that goes where resources take no
     time, changes (`parse_change`) are made, and operations take ``factors`` times what they did; those that take none
     are gone, with their launches. None where nothing matches."""
@@ -142,7 +141,7 @@ def ideal_gain(
     if factors is not None:
         amounts = altered.amounts
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
-        altered.remove((factors == 0) & with_launches)
+        altered.remove(factors == 0)
     before = identity.elapsed_ns[0]
     return 1 - altered.elapsed_ns()[0] / before if before > 0 else None
 

@@ -16,7 +16,7 @@ from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity
-from xsp_post.replay.resources import IDEALS, LAUNCHES, MAKERS, QUICK_HOST, SHORTER
+from xsp_post.replay.resources import IDEALS, KERNELS, LAUNCHES, MAKERS, QUICK_HOST, SHORTER
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (
@@ -150,17 +150,16 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     asks = change and texts != [change] and one.has_estimate
     known = ideal_gain(results, identity, limit.captures[0], [change], likely) if asks else None
     if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
-        sure = [text for text in texts if text not in (QUICK_HOST, MAKERS, *SHORTER)]
+        sure = [text for text in texts if text in IDEALS and text not in (QUICK_HOST, MAKERS, *SHORTER)]
         known = ideal_gain(results, identity, limit.captures[0], sure)
     if texts and not one.is_bound and IDEALS.keys().isdisjoint(texts):  # at the least this change
         known = gain
-    if factors is not None and not change:  # at the least the kernels go
-        least = factors if likely is None else likely
-        known = ideal_gain(results, identity, limit.captures[0], [], least, with_launches=False)
+    if factors is not None and not change and one.has_estimate:
+        known = gain if likely is None else ideal_gain(results, identity, limit.captures[0], [], likely)
+        is_faster = KERNELS in limit.limits or LAUNCHES not in remedy.resources
+        advice = advice if is_faster else replace(advice, resource=LAUNCHES)
     if known is not None and known < LEAST_RATIO:
-        if factors is None or not is_open:
-            return None
-        known, advice = None, replace(advice, resource=LAUNCHES)  # all that it saves
+        return None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
     bound = most if one.is_open or factors is not None else min(most, max(int(one.spent_ns), estimate))
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",

@@ -29,7 +29,9 @@ from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, 
 from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 
 # Nobody moves the code of these ranges.
-_FRAMEWORK = r"^(?:aten|c10d?|torch|autograd)::|autograd::|DistributedDataParallel|^(?:nn\.Module: |Optimizer\.|FSDP::)"
+_FRAMEWORK = (
+    r"^(?:(?:aten|c10d?|torch|FSDP)::|nn\.Module: |Optimizer\.)|autograd::|Backward\d+$|DistributedDataParallel"
+)
 MUCH_RATIO = 0.1  # of the time, of an execution: what somebody would look for
 _FEW_EXECUTIONS = 3
 LEAST_ATTENTIONS = 4  # as in a model of several layers

@@ -33,7 +33,7 @@ _CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant(?!\w*(?:mul|gem
 _CHECKPOINT = "CheckpointFunctionBackward"
 _BACKWARD = "autograd::engine::evaluate_function: "
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
-_UPDATES = r"addcdiv"  # of one parameter, by an optimiser
+_UPDATES = r"addcdiv|multi_tensor.*PointwiseOp"  # of one parameter, or of all, by an optimiser that is not fused
 _WARPS_OF_FULL = 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _NO_WORK = ["communication", "waiting"]  # families
 _ODD = r"align[12](?:\D|$)"  # so many elements are read at once
@@ -174,7 +174,8 @@ def _attention(situation: Situation) -> list[Found]:
     if not count:
         return []
     facts = {"attention_count": count, "time_ns": situation.kernels["duration_ns"].to_numpy()[between].sum()}
-    return _goes(situation, "fuse-attention", np.where(beside, 0.0, 1.0), facts)
+    found = _goes(situation, "fuse-attention", np.where(beside, 0.0, 1.0), facts)
+    return [replace(one, has_estimate=False) for one in found]  # most is in products, which then write no scores
 
 
 def _elementwise(situation: Situation) -> list[Found]:
@@ -186,7 +187,8 @@ def _elementwise(situation: Situation) -> list[Found]:
     computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
     can = computes | situation.is_called(_MOVES)  # at the ends of a chain they go with it
     time = rows["duration_ns"].to_numpy()
-    joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1])
+    at_once = situation.is_called("multi_tensor")  # many tensors: an optimiser's, and no compiler's business
+    joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & (at_once[1:] == at_once[:-1])
     begins, chain = np.flatnonzero(np.append(True, ~joined)), np.cumsum(np.append(False, ~joined))
 
     def of_chain(put: np.ufunc, values: np.ndarray) -> np.ndarray:
@@ -202,12 +204,13 @@ def _elementwise(situation: Situation) -> list[Found]:
     behind = np.append(False, rows["family"].isin(PRODUCTS).to_numpy()[:-1] & (stream[1:] == stream[:-1]))
     stays = np.where(long & behind[begins][chain], 0.0, likely)
     updates, found = situation.is_called(_UPDATES), []
-    is_update = situation.is_torch and updates.sum() >= LEAST_OPERATIONS * situation.execution_count
-    updates = of_chain(np.logical_or, updates) & is_update
-    for code, mine in (("fuse-elementwise", long & ~updates), ("fused-optimiser", long & updates)):
+    is_many = updates.sum() >= LEAST_OPERATIONS * situation.execution_count
+    updates = of_chain(np.logical_or, updates & (is_many | at_once)) & situation.is_torch
+    for code, mine in (("fuse-elementwise", long & ~updates & ~at_once), ("fused-optimiser", long & updates)):
         facts = {"kernel_count": mine.sum(), "chain_count": len(np.unique(chain[mine])), "time_ns": time[mine].sum()}
         goes = _goes(situation, code, np.where(mine, stays, 1.0), facts)
-        found += [replace(one, likely=_by_start(rows, np.where(mine, likely, 1.0))) for one in goes]
+        left = _by_start(rows, np.where(mine, likely, 1.0))
+        found += [replace(one, likely=left, has_estimate=code == "fuse-elementwise") for one in goes]
     return found
 
 
