@@ -267,7 +267,7 @@ def test_no_cuda_graph_and_no_ncu_for_a_cpu(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
     path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": [{"args": {}, **one} for one in events]}))
     data = json.loads(RUNNER.invoke(app, ["why", str(path), "--json"]).stdout)["data"]
-    assert [one["code"] for one in data["advice"]] == ["larger-batch", "fuse-elementwise"]
+    assert [one["code"] for one in data["advice"]] == ["fuse-elementwise", "larger-batch"]
     run_steps([KERNEL] * 40 + [SYNC], 4, tmp_path / "report.sqlite")
     results = analyze([tmp_path / "report.sqlite"])
     limit = find_limit(results)
