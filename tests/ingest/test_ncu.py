@@ -316,8 +316,6 @@ def test_big_reports_keep_what_is_needed_and_say_it(monkeypatch: pytest.MonkeyPa
     report = fake({"lts__t_bytes.sum": 5, "odd__metric.sum": 1, "other.avg": 2, "more": 3})
     assert set(report.metrics["metric_name"]) == {"gpu__time_duration.sum", "lts__t_bytes.sum"}
     assert {f.code: f.count for f in report.findings}["counters-metrics-left-out"] == 3
-    asked = read_actions([FakeAction({"lts__t_bytes.sum": 5, "odd__metric.sum": 1})], "r", metrics=["odd__metric.sum"])
-    assert set(asked.metrics["metric_name"]) == {"lts__t_bytes.sum", "odd__metric.sum"}
 
 
 # --- CSV ------------------------------------------------------------------------------------------------

@@ -95,10 +95,9 @@ def in_words(error: BaseException) -> XspPostError:
     if isinstance(error, XspPostError):
         return error
     if isinstance(error, MemoryError) or any(text in str(error) for text in _WITHOUT_MEMORY):
+        # there is none to look the hint up
         hint = "Use a machine with more memory, or export a part of the recording: nsys export --times."
-        return CaptureError(
-            "There is not enough memory for this.", code="out-of-memory", hint=hint
-        )  # none to look it up
+        return CaptureError("There is not enough memory for this.", code="out-of-memory", hint=hint)
     if isinstance(error, OSError):
         reason = os.strerror(error.errno) if error.errno else type(error).__name__
         name = f"{os.fsdecode(error.filename)}: " if isinstance(error.filename, str | bytes) else ""

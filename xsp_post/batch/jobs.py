@@ -221,9 +221,8 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
 
 def _of_many(jobs: Sequence[Job]) -> list[Job]:
     """Marks the ranks of a job of many: as many files differ by their rank only, or the trace says so."""
-    series = [
-        os.path.dirname(job.name) if os.path.basename(job.name) == job.job_name else job.job_name for job in jobs
-    ]  # of ``rank0`` …
+    folders = [os.path.split(job.name) for job in jobs]  # of ``rank0`` …
+    series = [folder if name == job.job_name else job.job_name for job, (folder, name) in zip(jobs, folders)]
     alike = Counter(name for job, name in zip(jobs, series) if job.rank >= 0)
     return [
         replace(job, is_of_many=max(alike[name] * (job.rank >= 0), _world_size(job.sources[0])) >= MANY)

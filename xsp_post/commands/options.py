@@ -182,9 +182,8 @@ def _info(name: str, said: _Said, names: set[str]) -> Any:
     text = said.help.format_map({word: _listed_by(word) for word in _LISTS if f"{{{word}}}" in said.help})
     if said.is_argument:
         return typer.Argument(readable=False, metavar=said.metavar, help=text)
-    flags = [
-        flag for flag in said.flags if flag.removeprefix("--") not in names - {name}
-    ]  # export has a --to of its own
+    # export has a --to of its own
+    flags = [flag for flag in said.flags if flag.removeprefix("--") not in names - {name}]
     if not any(flag.startswith("--") for flag in flags):
         flags.insert(0, f"--{name.rstrip('_').replace('_', '-')}")
     return typer.Option(*flags, metavar=said.metavar, help=text)

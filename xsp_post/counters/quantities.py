@@ -333,7 +333,6 @@ def combined_flop(metrics: pd.DataFrame) -> pd.DataFrame:
     ids = total.index[differs]
     notes = np.where(ids.isin(estimated), f" ({ESTIMATE})", "")
     source = np.array([f"sum of the pipes over several reports{note}" for note in notes], dtype=object)
-    return pd.DataFrame({
-        "kernel_id": ids, "metric_name": "flop", "value": total[differs].to_numpy(), "unit": "flop",
-        "source": source,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {"kernel_id": ids, "metric_name": "flop", "value": total[differs].to_numpy(), "unit": "flop", "source": source}
+    )

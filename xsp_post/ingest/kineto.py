@@ -361,9 +361,8 @@ def is_lowest(operators: pd.DataFrame, texts_by_id: np.ndarray) -> np.ndarray:
     """
     start_ns, end_ns = operators["start_ns"].to_numpy(), operators["end_ns"].to_numpy()
     nesting = nest(
-        operators["thread_index"].to_numpy().astype(np.int64), start_ns, end_ns,
-        operators["source_row_id"].to_numpy(),
-    )  # fmt: skip
+        operators["thread_index"].to_numpy().astype(np.int64), start_ns, end_ns, operators["source_row_id"].to_numpy()
+    )
     parent, has_parent = nesting.parent, nesting.parent >= 0
     duration_ns = end_ns - start_ns
     self_ns = duration_ns.copy()

@@ -4,13 +4,11 @@ Reports are read by NVIDIA's own ``ncu_report`` (extra ``ncu``; needs no GPU), i
 ``ncu --import``.
 """
 
-import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -21,8 +19,8 @@ from xsp_post.ingest.recognition import is_ncu_report, sniff_ncu
 from xsp_post.model.counters import CounterReport
 
 
-def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
-    """Counters of a report; `metrics` limits what is kept beside what our quantities need.
+def read_ncu(path: Path) -> CounterReport:
+    """Counters of a report.
 
     Values are in base units (ns, byte, hz …). Raises CaptureError when the file holds no result, ToolError when
     nothing is there to read it with. Memory: 16 bytes per value.
@@ -35,7 +33,7 @@ def read_ncu(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
         raise CaptureError(f"{path}: is not an Nsight Compute report.", code="ncu-report-unreadable")
     if find_spec("ncu_report") is None:
         return read_ncu_csv(asked_before.pop(path, "") or import_by_tool(path), path.name)
-    return read(path, metrics)
+    return read(path)
 
 
 def needs_tool(path: Path) -> bool:
@@ -71,11 +69,10 @@ def import_by_tool(path: Path) -> str:
     return ended.stdout
 
 
-def read(path: Path, metrics: Sequence[str] | None) -> CounterReport:
+def read(path: Path) -> CounterReport:
     """The report as a child process reads it. CaptureError where the child does not end well."""
-    wanted = json.dumps([os.fspath(path), None if metrics is None else list(metrics)])
     done = subprocess.run(
-        children.python("xsp_post.ingest.ncu", wanted),
+        children.python("xsp_post.ingest.ncu", os.fspath(path)),
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False,
         env=children.environment(os.path.dirname(path)), preexec_fn=children.end_with_parent(),
     )  # fmt: skip
@@ -99,10 +96,9 @@ def main() -> None:
     os.dup2(nowhere, 1)  # the reader's log lines
     from xsp_post.ingest.ncu_actions import read_report
 
-    path, metrics = json.loads(sys.argv[1])
     answer: CounterReport | XspPostError
     try:
-        answer = read_report(Path(path), metrics)
+        answer = read_report(Path(sys.argv[1]))
     except XspPostError as error:
         answer = error
     with os.fdopen(answer_to, "wb") as stream:

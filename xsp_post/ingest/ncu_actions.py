@@ -26,14 +26,14 @@ MAX_VALUES = 5_000_000  # above this only the metrics that quantities need are k
 _WORKLOADS = {0: "kernel", 1: "graph", 2: "range", 3: "cmdlist", 4: "subgrid"}
 
 
-def read_report(path: Path, metrics: Sequence[str] | None = None) -> CounterReport:
+def read_report(path: Path) -> CounterReport:
     """Counters of an ``.ncu-rep``, by NVIDIA's reader in this process: on some damaged files it aborts the process."""
     import ncu_report
 
     try:
         context = ncu_report.load_report(str(path))
         actions = _Actions(context) if context.num_ranges() else None
-        report = None if not actions else read_actions(actions, path.name, metrics)
+        report = None if not actions else read_actions(actions, path.name)
     except _OF_DAMAGED_REPORTS as error:
         raise _unreadable(path) from error
     if actions is None:
@@ -81,23 +81,20 @@ def _unreadable(path: Path) -> CaptureError:
     )
 
 
-def read_actions(actions: Sequence[Any], report_name: str, metrics: Sequence[str] | None = None) -> CounterReport:
+def read_actions(actions: Sequence[Any], report_name: str) -> CounterReport:
     """Counters out of ``ncu_report`` actions (anything with its interface), in order."""
-    reader = _Reader(_filter(actions, metrics))
+    reader = _Reader(_filter(actions))
     for number, action in enumerate(actions):
         reader.read(number, action)
     return reader.report(report_name)
 
 
-def _filter(actions: Sequence[Any], metrics: Sequence[str] | None) -> set[str] | None:
-    """Names to keep, None for all: all of a small report, what is needed or asked for of a big one."""
-    names = actions[0].metric_names()
-    if metrics is None and len(names) * len(actions) <= MAX_VALUES:
+def _filter(actions: Sequence[Any]) -> set[str] | None:
+    """Names to keep, None for all: all of a small report, what is needed of a big one."""
+    if len(actions[0].metric_names()) * len(actions) <= MAX_VALUES:
         return None
     every = {name for action in (actions[0], actions[len(actions) // 2], actions[-1]) for name in action.metric_names()}
-    asked = set(metrics or ())
-    kept = {name for name in every if name in asked or is_input(name)}
-    return kept | {name for name in every if name.startswith(("launch__", DEVICE_PREFIX))}
+    return {name for name in every if is_input(name) or name.startswith(("launch__", DEVICE_PREFIX))}
 
 
 class _Reader:

@@ -242,11 +242,9 @@ class _Reader:
             {
                 "thread_index": thread,
                 "process_index": self.numbering.process_of_thread[thread],
-                "correlation_id": numbers(table, "correlation_id"),
                 "name_id": self.strings.by_number(numbers(table, "name", np.int32), without_abi_suffix),
                 "api_class": api_class.astype(np.int8),
-                "start_ns": numbers(table, "start_ns"),
-                "end_ns": numbers(table, "end_ns"),
+                **{name: numbers(table, name) for name in ("correlation_id", "start_ns", "end_ns")},
             },
             copy=False,
         )

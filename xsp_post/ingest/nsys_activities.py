@@ -38,12 +38,9 @@ def _device_rows(table: pa.Table, kind: ActivityKind, strings: Interner, numberi
     columns: dict[str, np.ndarray] = {
         "kind": np.full(count, int(kind), np.int8),
         "process_index": numbering.process_index(numbers(table, "global_pid")),
-        "device_id": numbers(table, "device_id", np.int32),
-        "context_id": numbers(table, "context_id", np.int32),
+        **{name: numbers(table, name, np.int32) for name in ("device_id", "context_id")},
         "stream_id": np.maximum(numbers(table, "stream_id", np.int32), -1),
-        "correlation_id": numbers(table, "correlation_id"),
-        "start_ns": numbers(table, "start_ns"),
-        "end_ns": numbers(table, "end_ns"),
+        **{name: numbers(table, name) for name in ("correlation_id", "start_ns", "end_ns")},
     }
     if kind is ActivityKind.KERNEL:
         columns["name_id"] = strings.by_number(numbers(table, "name", np.int32))

@@ -50,11 +50,8 @@ def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) ->
     columns = {
         "process_index": process,
         "launch_id": launch_of(process, numbers(table, "correlation_id"), launches),
-        "device_id": numbers(table, "device_id", np.int32),
-        "context_id": numbers(table, "context_id", np.int32),
-        "stream_id": numbers(table, "stream_id", np.int32),
-        "event_id": no_sentinel(numbers(table, "event_id"), -1),
-        "event_sync_id": no_sentinel(numbers(table, "event_sync_id"), -1),
+        **{name: numbers(table, name, np.int32) for name in ("device_id", "context_id", "stream_id")},
+        **{name: no_sentinel(numbers(table, name), -1) for name in ("event_id", "event_sync_id")},
         "timestamp_ns": numbers(table, "timestamp_ns"),
     }
     return pd.DataFrame(columns).astype(CUDA_EVENT_DTYPES)

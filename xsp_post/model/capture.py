@@ -43,9 +43,7 @@ _LIKE_SETTINGS = (
     "model", "device", "dtype", "mode", "input_shape", "is_compiled", "seed", "warmup_count", "iteration_count",
     "layer_depth", "layer_kinds", "model_file_sha256",
 )  # fmt: skip
-_LIKE_ENVIRONMENT = (
-    "torch_version", "cuda_version", "device_name", "driver_version", "python_version", "thread_count",
-)  # fmt: skip
+_LIKE_ENVIRONMENT = ("torch_version", "cuda_version", "device_name", "driver_version", "python_version", "thread_count")
 
 
 @dataclass(frozen=True)

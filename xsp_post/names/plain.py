@@ -84,10 +84,7 @@ def _kinds(folded: pa.Array, is_module: np.ndarray) -> pa.Array:
     return _with_rows(folded, rows, pc.if_else(pa.array(is_module[rows]), starred, kind))
 
 
-_CHANGING = (
-    _COUNTED, r"(?i)rank[ _=:#]*\d+",
-    r"0x[0-9a-fA-F]{6,16}", r"(^|[^\w.])\d{6,}([^\w.]|$)", r"#\d{1,18}$",
-)  # fmt: skip
+_CHANGING = (_COUNTED, r"(?i)rank[ _=:#]*\d+", r"0x[0-9a-fA-F]{6,16}", r"(^|[^\w.])\d{6,}([^\w.]|$)", r"#\d{1,18}$")
 
 
 def fold_plain(array: pa.Array) -> pa.Array:

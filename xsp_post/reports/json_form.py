@@ -24,9 +24,7 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
     return {
         "generator": f"xsp-post {__version__}",
         "part": summary.part or None,
-        "title": summary.title,
-        "machine": summary.machine,
-        "sources": summary.sources,
+        **{name: getattr(summary, name) for name in ("title", "machine", "sources")},
         "case": None if summary.case is None else {"case_index": summary.case.index, "label": summary.case.label},
         "facts": [asdict(fact) for fact in summary.facts],
         "verdict": summary.verdict,
@@ -59,9 +57,7 @@ def _top(row: Any) -> dict[str, Any]:
 def _section(section: Section) -> dict[str, Any]:
     blocks = section.blocks
     return {
-        "id": section.id,
-        "title": section.title,
-        "question": section.question,
+        **{name: getattr(section, name) for name in ("id", "title", "question")},
         "notes": [block.text for block in blocks if isinstance(block, Note)],
         "charts": [{"id": block.id, "caption": block.caption} for block in blocks if isinstance(block, Chart)],
         "drawings": [
@@ -75,10 +71,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 def _table(table: Table) -> dict[str, Any]:
     return {
-        "id": table.id,
-        "table": table.table,
-        "caption": table.caption,
-        "row_count": table.row_count,
+        **{name: getattr(table, name) for name in ("id", "table", "caption", "row_count")},
         "columns": [
             {"name": c, "unit": unit_of(c), "meaning": theme.meaning_of(table.table, c)} for c in table.columns
         ],

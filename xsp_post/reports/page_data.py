@@ -42,10 +42,7 @@ class PageData:
         return escape_json(
             {
                 "strings": self.strings.texts,
-                "tables": self.tables,
-                "charts": self.charts,
-                "datasets": self.datasets,
-                "drawings": self.drawings,
+                **{name: getattr(self, name) for name in ("tables", "charts", "datasets", "drawings")},
                 "dark": theme.dark_colors(),
                 "config": {"light": theme.config(), "dark": theme.config(dark=True)},
             }

@@ -18,7 +18,7 @@ from markupsafe import Markup
 
 from xsp_post import __version__
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
-from xsp_post.reports import shell, theme
+from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Section
 from xsp_post.reports.page_data import PageData
 from xsp_post.reports.text import visible
@@ -84,9 +84,7 @@ def parts_of(sections: Sequence[Section]) -> list[Part]:
     return [Part(s.view or s.title, s.id, s.title, section=s) for s in sections]
 
 
-def page(
-    brand: str, title: str, machine: str, parts: Sequence[Part], sources: Sequence[str] | None = None
-) -> str:  # fmt: skip
+def page(brand: str, title: str, machine: str, parts: Sequence[Part], sources: Sequence[str] | None = None) -> str:
     """The page as text. ``sources``: what a report was made from, whose layers can be followed; None for other pages.
     The ``html`` of parts is HTML, all else text."""
     data = PageData()
@@ -162,7 +160,7 @@ def render_page(
     charts = [block for section in sections for block in section.blocks if isinstance(block, Chart)]
     first = next((one for one in charts if one.id == first_chart), charts[0] if charts else None)
     shown = Section("summary", "Summary", "", (first,) if first is not None else ())
-    top = shell.macro("small_screen")(facts, statements, shown.blocks)
+    top = macro("small_screen")(facts, statements, shown.blocks)
     left = [replace(one, blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
-    parts = [shell.Part("Summary", "summary", "Summary", top, shown), *shell.parts_of(left)]
-    return shell.page(brand, title, machine, parts)
+    parts = [Part("Summary", "summary", "Summary", top, shown), *parts_of(left)]
+    return page(brand, title, machine, parts)

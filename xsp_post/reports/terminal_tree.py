@@ -169,11 +169,8 @@ def _cells_of(row: Row, has_device: bool, share: float | None) -> dict[str, str]
         "kernel_count": format_count(row["kernel_count"]) if row["kernel_count"] or not row["is_work"] else "",
         "device_ns": format_ns(row["device_ns"]),
         "share": "" if share is None or not (has_device or row["indent"]) else format_ratio_percent(share),
-        "kernel_ns": some(row["kernel_ns"]),
-        "copy_ns": some(row["copy_ns"]),
-        "graph_ns": some(row["graph_ns"]),
+        **{name: some(row[name]) for name in ("kernel_ns", "copy_ns", "graph_ns", "gap_ns")},
         "busy_ns": known(row["busy_ns"]),
-        "gap_ns": some(row["gap_ns"]),
         "idle_ns": _waited(row),
         # what lies outside every range has the whole capture's extent, which nobody spent in it
         "duration_ns": "" if row["span_kind"] in STRUCTURELESS else known(row["duration_ns"]),

@@ -75,14 +75,13 @@ def balances(results: Results, capture_id: int | None = None) -> list[Balance]:
     return found
 
 
+_OF_BALANCE = ("question", "capture_count", "operation_count", "device_ns", "closes")
+
+
 def balance_data(balance: Balance) -> dict[str, Any]:
     """A balance as JSON-ready values, without what is in no layer."""
     return {
-        "question": balance.question,
-        "capture_count": balance.capture_count,
-        "operation_count": balance.operation_count,
-        "device_ns": balance.device_ns,
-        "closes": balance.closes,
+        **{name: getattr(balance, name) for name in _OF_BALANCE},
         "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in balance.ways],
     }
 

@@ -116,9 +116,7 @@ class Watch:
             self._add_ranges()
 
     def _is_watched(self) -> bool:
-        if (
-            _task_of_backward() >= 0
-        ):  # a checkpoint computes what is inside a model again: its layers are called by none
+        if _task_of_backward() >= 0:  # a checkpoint computes a model's inside again: its layers are called by none
             return False
         return threading.get_ident() == self._thread and os.getpid() == self._process
 

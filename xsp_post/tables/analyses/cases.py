@@ -146,12 +146,7 @@ def _all_iterations(
     ``rank_code`` and ``rank_name`` say which rank each is of (0 and '' where there is one process only)."""
     columns = ["capture_id", "iteration_index", "phase", "batch_size", "latency_ns", "busy_ns", "is_warmup", *_TIMES]
     recorded = frame_or_empty(results, "iterations", columns)
-    recorded = recorded.assign(
-        phase=recorded["phase"].astype("object"),
-        is_warmup=recorded["is_warmup"].astype(bool),
-        latency_ns=recorded["latency_ns"].astype("float64"),
-        busy_ns=recorded["busy_ns"].astype("float64"),
-    )
+    recorded = recorded.astype({"phase": object, "is_warmup": bool, "latency_ns": "float64", "busy_ns": "float64"})
     recorded.loc[recorded["latency_ns"] < 0, "latency_ns"] = np.nan
     bare = captures[captures["capture_id"].isin(with_events) & ~captures["capture_id"].isin(recorded["capture_id"])]
     keys = ["capture_id", "process_id"]

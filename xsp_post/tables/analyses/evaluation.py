@@ -1,7 +1,5 @@
 """The paper's evaluation beside A1…A15: cases, summary, stages, roofs (paper, §IV)."""
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 
@@ -23,10 +21,9 @@ _CONVOLUTION = "conv"
 def cases_table(inputs: Inputs) -> Columns:
     """Which capture each number of a case is taken from."""
     frame = inputs.cases.frame
-    case = np.arange(len(frame))
     return {
-        **{str(name): frame[name].to_numpy() for name in frame.columns},
-        **inputs.case_columns(case),
+        **frame,
+        **inputs.case_columns(np.arange(len(frame))),
         "iteration_count": np.bincount(inputs.cases.measured_case("model") + 1, minlength=len(frame) + 1)[1:],
     }
 
@@ -76,24 +73,20 @@ def stages_table(inputs: Inputs) -> Columns:
     group = np.searchsorted(present, case) * 3 + stages(case)
     count = 3 * len(present)
     work = inputs.by_layer[0].take(rows)
-    sums: dict[str, FloatArray] = {
-        "latency": group_sum(group, layers["latency_ns"].to_numpy(), count),
-        "allocated": group_sum(group, layers["allocated_bytes"].to_numpy(), count),
-        "flop": group_sum(group, work.flop, count),
-        "dram": group_sum(group, work.dram_bytes, count),
-    }
+    amounts: dict[str, FloatArray] = {
+        **{name: layers[name].to_numpy() for name in ("latency_ns", "allocated_bytes")},
+        "total_flop": work.flop, "dram_bytes": work.dram_bytes,
+    }  # fmt: skip
+    sums = {name: group_sum(group, values, count) for name, values in amounts.items()}
+    said = ("latency", "allocated", "flop", "dram")
     names = pd.Index(STAGES, dtype="object")
-    columns: dict[str, Any] = {
+    return {
         **inputs.case_columns(np.repeat(present, 3)),
         "stage": pd.Categorical.from_codes(np.tile(np.arange(3), len(present)), categories=names),
         "layer_count": np.bincount(group, minlength=count),
-        "latency_ns": sums["latency"],
-        "allocated_bytes": sums["allocated"],
-        "total_flop": sums["flop"],
-        "dram_bytes": sums["dram"],
+        **sums,
+        **{f"is_dominant_{name}": _is_largest_of_three(values) for name, values in zip(said, sums.values())},
     }
-    columns |= {f"is_dominant_{name}": _is_largest_of_three(values) for name, values in sums.items()}
-    return columns
 
 
 def _is_largest_of_three(values: FloatArray) -> np.ndarray:

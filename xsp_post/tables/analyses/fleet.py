@@ -119,11 +119,7 @@ def contribution(
     by_family["latency_ratio"] = by_family["latency_ns"] / total.where(total > 0)
     by_family = by_family.sort_values(["case_index", "latency_ns"], ascending=[True, False], kind="stable")
     families_frame = named.reset_index(drop=True).merge(by_family, on="case_index", validate="one_to_many")
-    return {
-        "fleet_cases": typed("fleet_cases", cases),
-        "fleet_families": typed("fleet_families", families_frame),
-        "fleet_kernels": typed("fleet_kernels", kernels),
-    }
+    return {name: typed(name, frame) for name, frame in zip(CONTRIBUTED, (cases, families_frame, kernels))}
 
 
 def _cases(results: Results, workload: str, batch_size: int) -> pd.DataFrame:

@@ -12,16 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import (
-    ALARM_RATE,
-    DRIFT,
-    LEAST_SHUFFLED,
-    STEP,
-    Change,
-    changes,
-    drift_sizes,
-    sizes,
-)  # fmt: skip
+from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SHUFFLED, STEP, Change, changes, drift_sizes, sizes
 from xsp_post.model.results import Results, of_captures, typed
 from xsp_post.tables.analyses.frames import together
 from xsp_post.tables.analyses.limits import find_limit, group_times

@@ -128,14 +128,9 @@ class Inputs:
 
     def case_columns(self, case: IntArray) -> dict[str, Any]:
         """case_index, batch_size and phase of each row."""
-        phases = pd.Categorical(self.cases.frame["phase"])
-        ranks = pd.Categorical(self.cases.frame["rank_name"])
-        return {
-            "case_index": case,
-            "batch_size": self.cases.frame["batch_size"].to_numpy()[case],
-            "phase": pd.Categorical.from_codes(phases.codes[case], categories=phases.categories),
-            "rank_name": pd.Categorical.from_codes(ranks.codes[case], categories=ranks.categories),
-        }
+        frame = self.cases.frame
+        texts = {name: pd.Categorical(frame[name]).take(case) for name in ("phase", "rank_name")}
+        return {"case_index": case, "batch_size": frame["batch_size"].to_numpy()[case], **texts}
 
     @cached_property
     def analytic_cases(self) -> np.ndarray:
@@ -164,11 +159,11 @@ class Inputs:
                 columns[f"{name}_kernel_ns"] = np.where(has_phases, sums, np.nan)
         return columns
 
-    def over_iterations(self, column: str, role: str) -> np.ndarray:
-        """Trimmed mean of a column of cases.iterations over the measured ones of a role, per case."""
-        values, group = self.cases.iterations[column].to_numpy(np.float64), self.cases.measured_case(role)
-        summary = summarise_groups(values, group, len(self.cases), self.options.trim_ratio)
-        return summary["trimmed_mean"].to_numpy()
+    @property
+    def busy_ns(self) -> np.ndarray:
+        """Trimmed mean per case, over the executions measured for the role ``kernel``."""
+        values, group = self.cases.iterations["busy_ns"].to_numpy(np.float64), self.cases.measured_case("kernel")
+        return summarise_groups(values, group, len(self.cases), self.options.trim_ratio)["trimmed_mean"].to_numpy()
 
 
 def inputs_and_findings(results: Results, options: user.Options) -> tuple[Inputs, list[Finding]]:
@@ -183,13 +178,8 @@ def prepare(results: Results, options: Options) -> Inputs:
     layers = layer_rows(results, cases, options.trim_ratio)
     kernels = kernel_rows(results, cases, layers, options)
     rows = cases.iterations
-    model = summarise_repeats(
-        rows["latency_ns"].to_numpy(np.float64),
-        cases.measured_case("model"),
-        rows["capture_id"].to_numpy(np.int64),
-        len(cases),
-        options.trim_ratio,
-    )
+    latency, captures = rows["latency_ns"].to_numpy(np.float64), rows["capture_id"].to_numpy(np.int64)
+    model = summarise_repeats(latency, cases.measured_case("model"), captures, len(cases), options.trim_ratio)
     peaks, unknown = _peaks(results, cases, options)
     inputs = Inputs(options, cases, layers, kernels, peaks, model)
     inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]

@@ -26,12 +26,15 @@ def a11(inputs: Inputs) -> Columns:
     kernels = inputs.layer_of_kernel
     count = np.bincount(kernels[kernels >= 0], minlength=len(inputs.layers.frame))[rows]
     columns = intensity_columns(covered, inputs.peaks, inputs.options)
+    whole = inputs.kernels.layer_total_ns[rows]  # kernel time of each layer trimmed as a total
+    whole = np.where(np.isnan(whole), total.latency_ns, whole)
     return {
         **layer_columns(inputs, rows),
         "shape_text": chosen["shape_text"].array,
         "layer_latency_ns": chosen["latency_ns"].to_numpy(),
         "kernel_latency_ns": total.latency_ns,
-        **_kernel_totals(inputs, rows, total.latency_ns),
+        "kernel_total_ns": whole,
+        "kernel_rest_ns": rest_of(whole, total.latency_ns),
         "kernel_count": count,
         **total.quantities(),
         **columns,
@@ -40,24 +43,16 @@ def a11(inputs: Inputs) -> Columns:
     }
 
 
-def _kernel_totals(inputs: Inputs, rows: np.ndarray, parts_ns: np.ndarray) -> dict[str, np.ndarray]:
-    """Kernel time of each layer trimmed as a total, and what it is more than the sum of its trimmed kernels."""
-    whole = inputs.kernels.layer_total_ns[rows]
-    whole = np.where(np.isnan(whole), parts_ns, whole)
-    return {"kernel_total_ns": whole, "kernel_rest_ns": rest_of(whole, parts_ns)}
-
-
 def a12(inputs: Inputs) -> Columns:
     """A12: the counters of each layer in execution order; no rows for cases without counters."""
     rows = _cases_with_kernels(inputs)
     rows = rows[inputs.by_case[0].coverage_ratio[inputs.layer_case[rows]] > 0]
     total = inputs.by_layer[0].take(rows)
-    source = coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows])["counter_source"]
     return {
         **layer_columns(inputs, rows),
         "kernel_latency_ns": total.latency_ns,
         **total.quantities(),
-        "counter_source": source,
+        **coverage_columns(total.coverage_ratio, _analytic_layers(inputs)[rows]),
     }
 
 
@@ -84,13 +79,11 @@ def a13(inputs: Inputs) -> Columns:
         )
     return {
         **layer_columns(inputs, rows),
+        **{name: chosen[name].array for name in ("latency_source", "busy_ns", "host_ns")},
         "layer_latency_ns": latency,
-        "latency_source": chosen["latency_source"].array,
         "kernel_latency_ns": kernel,
-        "busy_ns": busy,
         "non_gpu_by_sum_ns": whole - kernel,
         "non_gpu_by_union_ns": whole - busy,
-        "host_ns": chosen["host_ns"].to_numpy(),
         "gap_ns": np.where(is_host, np.nan, latency - busy),
         "gpu_by_sum_ratio": divide(kernel, whole),
         "gpu_by_union_ratio": divide(busy, whole),
@@ -103,7 +96,7 @@ def a14(inputs: Inputs) -> Columns:
     work, is_analytic = analytic_where_unmeasured(inputs)
     rows = np.flatnonzero(~(np.isnan(work.flop) | np.isnan(work.dram_bytes)))
     chosen = work.take(rows)
-    source = coverage_columns(chosen.coverage_ratio, (is_analytic | _analytic_layers(inputs))[rows])["counter_source"]
+    coverage = coverage_columns(chosen.coverage_ratio, (is_analytic | _analytic_layers(inputs))[rows])
     chosen = timed_where(inputs.by_layer[0].latency_ns[rows] > 0, chosen)
     columns = intensity_columns(chosen, inputs.peaks, inputs.options)
     # layers counted by their kernels: A9 says it of the kernels
@@ -115,7 +108,7 @@ def a14(inputs: Inputs) -> Columns:
         **columns,
         "mfu_ratio": utilisation(chosen, columns["pipe"], chosen.latency_ns, inputs.peaks),
         "work_coverage_ratio": chosen.coverage_ratio,
-        "counter_source": source,
+        **coverage,
     }
 
 

@@ -115,13 +115,11 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     work, is_analytic, phase, raised = with_shapes(results, work, _ints(chosen, "kernel_id"), unplaced)
     findings += raised
     if is_analytic.any():
-        texts = np.where(is_analytic, ANALYTIC, np.asarray(source, object)).tolist()
-        source = pd.Categorical(texts)
+        source = pd.Categorical(np.where(is_analytic, ANALYTIC, np.asarray(source, object)).tolist())
     frame = pd.DataFrame(
         {
             "case_index": case[at],
-            "capture_id": _ints(chosen, "capture_id"),
-            "kernel_id": _ints(chosen, "kernel_id"),
+            **{key: _ints(chosen, key) for key in ("capture_id", "kernel_id")},
             "kernel_index": occurrence(case[at]) + 1,
             "layer_index": layer[at],
             "name": pd.Categorical.from_codes(name[at], categories=names),

@@ -6,21 +6,14 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.findings import finding
+from xsp_post.tables.analyses import roofline
 from xsp_post.tables.analyses.frames import Columns, IntArray, divide, picked, text_codes, texts_of
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.layer_tables import share, statistics_columns
-from xsp_post.tables.analyses.roofline import (
-    ANALYTIC,
-    COUNTER_SOURCES,
-    COUNTERS,
-    NO_COUNTERS,
-    aggregate,
-    intensity_columns,
-)
 
 _OF_KERNEL = (
-    "capture_id", "kernel_index", "kernel_id", "name", "short_name", "queue_delay_ns", "theoretical_occupancy_ratio",
-    "metric_source", "source_line",
+    "capture_id", "kernel_index", "kernel_id", "name", "short_name", "latency_ns", "queue_delay_ns",
+    "theoretical_occupancy_ratio", "metric_source", "source_line",
 )  # fmt: skip
 _ABOVE_ROOF_RATIO = 1.001  # what rounding of a peak explains is none
 
@@ -36,10 +29,9 @@ def a08(inputs: Inputs) -> Columns:
         **_case_and_layer(inputs, rows),
         **{name: chosen[name].array for name in _OF_KERNEL},
         "shape_text": of_layer(inputs, inputs.layer_of_kernel[rows], "shape_text"),
-        "latency_ns": chosen["latency_ns"].to_numpy(),
         **statistics_columns(picked(inputs.kernels.summary, rows)),
         **work.quantities(),
-        **intensity_columns(work, inputs.peaks, inputs.options),
+        **roofline.intensity_columns(work, inputs.peaks, inputs.options),
     }
 
 
@@ -48,14 +40,13 @@ def a09(inputs: Inputs) -> Columns:
     rows = inputs.shown_kernels
     rows = rows[inputs.kernels.work.coverage_ratio[rows] > 0]
     chosen = inputs.kernels.frame.iloc[rows]
-    columns = intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
+    columns = roofline.intensity_columns(inputs.kernels.work.take(rows), inputs.peaks, inputs.options)
     has_counters = chosen["metric_source"].astype(str).ne("").to_numpy()
     say_above_roof(inputs, np.asarray(columns["roof_ratio"]), chosen["name"], has_counters)
     return {
         **_case_and_layer(inputs, rows),
         **columns,
-        "latency_ns": chosen["latency_ns"].to_numpy(),
-        **{name: chosen[name].array for name in ("kernel_index", "name", "short_name")},
+        **{name: chosen[name].array for name in ("kernel_index", "name", "short_name", "latency_ns")},
     }
 
 
@@ -85,7 +76,7 @@ def a10(inputs: Inputs) -> Columns:
     frame = inputs.kernels.frame
     group, first = inputs.kernels_by_name
     owner = inputs.kernel_case[first]
-    total, covered = aggregate(inputs.kernels.work, group, len(first), owner)
+    total, covered = roofline.aggregate(inputs.kernels.work, group, len(first), owner)
     order = np.lexsort((-total.latency_ns, owner))
     total, covered, first, owner = total.take(order), covered.take(order), first[order], owner[order]
     return {
@@ -96,18 +87,19 @@ def a10(inputs: Inputs) -> Columns:
         "latency_ratio": divide(total.latency_ns, inputs.model_latency_ns[owner]),
         "kernel_latency_ratio": share(total.latency_ns, owner),
         **total.quantities(),
-        **intensity_columns(covered, inputs.peaks, inputs.options),
+        **roofline.intensity_columns(covered, inputs.peaks, inputs.options),
         **coverage_columns(total.coverage_ratio, inputs.analytic_cases[owner]),
     }
 
 
 def coverage_columns(coverage_ratio: np.ndarray, is_analytic: np.ndarray) -> dict[str, Any]:
     """counter_coverage_ratio and counter_source of sums of counters, or of work from shapes."""
-    source = np.where(coverage_ratio > 0, COUNTER_SOURCES.index(COUNTERS), COUNTER_SOURCES.index(NO_COUNTERS))
-    source = np.where((coverage_ratio > 0) & is_analytic, COUNTER_SOURCES.index(ANALYTIC), source)
+    source = np.where(
+        coverage_ratio > 0, np.where(is_analytic, roofline.ANALYTIC, roofline.COUNTERS), roofline.NO_COUNTERS
+    )
     return {
         "counter_coverage_ratio": coverage_ratio,
-        "counter_source": pd.Categorical.from_codes(source, categories=pd.Index(COUNTER_SOURCES)),
+        "counter_source": pd.Categorical(source, roofline.COUNTER_SOURCES),
     }
 
 

@@ -95,13 +95,8 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     group, first = dense(case, path, layers["call_index"].to_numpy(np.int64))
     own = layers["layer_index"].to_numpy(np.int64)
     number = _numbered(case[first], own[first], is_source[first])
-    summary = summarise_repeats(
-        layers["latency_ns"].to_numpy(np.float64),
-        np.where(is_source, group, -1),
-        layers["capture_id"].to_numpy(np.int64),
-        len(first),
-        trim_ratio,
-    )
+    latency, captures = layers["latency_ns"].to_numpy(np.float64), layers["capture_id"].to_numpy(np.int64)
+    summary = summarise_repeats(latency, np.where(is_source, group, -1), captures, len(first), trim_ratio)
     frame = _frame(layers, group, first, case, number, is_source, is_kernel, trim_ratio)
     hidden = _is_host_among_device(frame)
     if hidden.any():
@@ -121,7 +116,7 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     in_frame = np.full(len(first), -1, np.int64)
     in_frame[ordered] = np.arange(len(ordered))
     shown = is_source & ~hidden[group] if len(group) else is_source
-    samples = (in_frame[group[shown]], row[shown], layers["latency_ns"].to_numpy(np.float64)[shown])
+    samples = (in_frame[group[shown]], row[shown], latency[shown])
     return LayerRows(frame, summary, findings, samples, trim_ratio, keys, named[position], width, is_own)
 
 
@@ -177,11 +172,8 @@ def _frame(
             "call_count": layers["call_count"].to_numpy(np.int64)[first],
             "is_inferred": layers["is_inferred"].to_numpy()[first].astype(bool),
             "host_ns": over("duration_ns", is_source),
-            "busy_ns": over("busy_ns", is_kernel),
-            "kernel_ns": over("kernel_ns", is_kernel),
-            "allocated_bytes": from_either("allocated_bytes"),
-            "analytic_flop": from_either("analytic_flop"),
-            "analytic_bytes": from_either("analytic_bytes"),
+            **{name: over(name, is_kernel) for name in ("busy_ns", "kernel_ns")},
+            **{name: from_either(name) for name in ("allocated_bytes", "analytic_flop", "analytic_bytes")},
         },
         copy=False,
     )

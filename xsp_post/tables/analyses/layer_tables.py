@@ -3,16 +3,18 @@
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import rest_of
-from xsp_post.model.results import empty_table
 from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, picked, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 
 STAGES = ("beginning", "middle", "end")
+_OF_LAYER = (
+    "layer_path", "call_count", "shape_text", "latency_ns", "allocated_bytes", "latency_source", "sample_count",
+    "is_inferred",
+)  # fmt: skip
 
 
 def statistics_columns(summary: pd.DataFrame) -> dict[str, Any]:
@@ -36,9 +38,7 @@ def layer_columns(inputs: Inputs, rows: IntArray) -> dict[str, Any]:
     case = chosen["case_index"].to_numpy(np.int64)
     return {
         **inputs.case_columns(case),
-        "layer_index": chosen["layer_index"].to_numpy(),
-        "layer_name": chosen["layer_name"].array,
-        "layer_type": chosen["layer_type"].array,
+        **{name: chosen[name].array for name in ("layer_index", "layer_name", "layer_type")},
     }
 
 
@@ -63,20 +63,12 @@ def a02(inputs: Inputs) -> Columns:
     rows = measured_layers(inputs)
     chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
-    latency = chosen["latency_ns"].to_numpy()
     return {
         **layer_columns(inputs, rows),
+        **{name: chosen[name].array for name in _OF_LAYER},
         "capture_id": inputs.cases.frame["layer_capture_id"].to_numpy()[case],
-        "layer_path": chosen["layer_path"].array,
-        "call_count": chosen["call_count"].to_numpy(),
-        "shape_text": chosen["shape_text"].array,
-        "latency_ns": latency,
-        "latency_ratio": share(latency, case),
-        "allocated_bytes": chosen["allocated_bytes"].to_numpy(),
-        "latency_source": chosen["latency_source"].array,
+        "latency_ratio": share(chosen["latency_ns"].to_numpy(), case),
         **{name: values[rows] for name, values in _by_phase(inputs).items()},
-        "sample_count": chosen["sample_count"].to_numpy(),
-        "is_inferred": chosen["is_inferred"].to_numpy(),
     }
 
 
@@ -104,24 +96,18 @@ def a04(inputs: Inputs) -> Columns:
     }
 
 
-def a05(inputs: Inputs) -> Columns | pd.DataFrame:
+def a05(inputs: Inputs) -> Columns:
     """A5: how many layers there are of each type."""
     types = _by_type(inputs, measured_layers(inputs))
-    if types is None:
-        return empty_table("a05")
     return {**types, "count_ratio": share(types["layer_count"].astype(np.float64), types["case_index"])}
 
 
-def a06(inputs: Inputs) -> Columns | pd.DataFrame:
+def a06(inputs: Inputs) -> Columns:
     """A6: layer latency by type; shares are of the sum over all layers, not of the model latency."""
-    rows = measured_layers(inputs)
-    types = _by_type(inputs, rows, "latency_ns", _by_phase(inputs))
-    if types is None:
-        return empty_table("a06")
-    whole = types["total_latency_ns"]
+    types = _by_type(inputs, measured_layers(inputs), "latency_ns", _by_phase(inputs))
     return {
         **types,
-        "rest_latency_ns": rest_of(whole, types["latency_ns"]),
+        "rest_latency_ns": rest_of(types["total_latency_ns"], types["latency_ns"]),
         "latency_ratio": share(types["latency_ns"], types["case_index"]),
     }
 
@@ -131,11 +117,9 @@ def _by_phase(inputs: Inputs) -> dict[str, FloatArray]:
     return inputs.latency_by_phase(inputs.layer_of_kernel, len(inputs.layers.frame))
 
 
-def a07(inputs: Inputs) -> Columns | pd.DataFrame:
+def a07(inputs: Inputs) -> Columns:
     """A7: allocated bytes by type."""
     types = _by_type(inputs, _with_allocation(inputs), "allocated_bytes")
-    if types is None:
-        return empty_table("a07")
     return {**types, "allocated_ratio": share(types["allocated_bytes"], types["case_index"])}
 
 
@@ -163,11 +147,9 @@ def _with_allocation(inputs: Inputs) -> IntArray:
 
 def _by_type(
     inputs: Inputs, rows: IntArray, quantity: str = "", others: dict[str, FloatArray] | None = None
-) -> dict[str, npt.NDArray[Any] | Any] | None:
+) -> dict[str, Any]:
     """Layers grouped by (case, type): count and sum of a quantity, most first within each case; and the sums of
     ``others``, which are one value per row of layers.frame."""
-    if not len(rows):
-        return None
     chosen = picked(inputs.layers.frame, rows)
     case = chosen["case_index"].to_numpy(np.int64)
     code, texts = text_codes(chosen["layer_type"])

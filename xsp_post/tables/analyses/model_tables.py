@@ -7,19 +7,12 @@ from xsp_post.arrays.batch_sizes import BATCH_POLICIES, gain_per_doubling, optim
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.model.results import shaped
+from xsp_post.tables.analyses import roofline
 from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, text_codes
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.joined_tables import analytic_where_unmeasured
 from xsp_post.tables.analyses.kernel_tables import coverage_columns
 from xsp_post.tables.analyses.layer_tables import statistics_columns
-from xsp_post.tables.analyses.roofline import (
-    ANALYTIC,
-    COUNTER_SOURCES,
-    Work,
-    intensity_columns,
-    timed_where,
-    utilisation,
-)
 
 
 def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
@@ -91,10 +84,8 @@ def optimal_batch(inputs: Inputs) -> Columns:
     case = np.array([index for _, index in chosen], dtype=np.int64)
     policy = np.array([name for name, _ in chosen], dtype=object)
     return {
-        "workload_name": frame["workload_name"].to_numpy()[case],
-        "phase": frame["phase"].to_numpy()[case],
+        **{name: frame[name].to_numpy()[case] for name in ("workload_name", "phase", "batch_size")},
         "policy": policy,
-        "batch_size": batch[case],
         "throughput_inputs_per_s": throughput[case],
         "latency_ns": latency[case],
         "is_chosen": policy == inputs.options.optimal_policy,
@@ -124,29 +115,27 @@ def a15(inputs: Inputs) -> Columns:
     work, is_analytic = _model_work(inputs)
     rows = _cases_with_work(inputs)
     batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
-    busy = inputs.over_iterations("busy_ns", "kernel")
     together = inputs.windows["kernel"]
     coverage = coverage_columns(work.coverage_ratio[rows], inputs.analytic_cases[rows])
     # without kernels captured there is no kernel latency, and no throughput over one
-    columns = intensity_columns(timed_where(inputs.has_kernels[rows], work.take(rows)), inputs.peaks, inputs.options)
+    columns = roofline.intensity_columns(
+        roofline.timed_where(inputs.has_kernels[rows], work.take(rows)), inputs.peaks, inputs.options
+    )
     is_whole = work.coverage_ratio[rows] >= inputs.options.least_coverage
-    mfu = utilisation(work.take(rows), columns["pipe"], inputs.pace_ns[rows], inputs.peaks)
-    if is_analytic.any():
-        codes = np.where(is_analytic[rows], COUNTER_SOURCES.index(ANALYTIC), coverage["counter_source"].codes)
-        coverage["counter_source"] = pd.Categorical.from_codes(codes, categories=pd.Index(COUNTER_SOURCES))
+    mfu = roofline.utilisation(work.take(rows), columns["pipe"], inputs.pace_ns[rows], inputs.peaks)
+    source = np.where(is_analytic[rows], roofline.ANALYTIC, np.asarray(coverage["counter_source"]))
     is_timed = inputs.has_kernels[rows]
     by_phase = inputs.latency_by_phase(inputs.kernel_case, len(inputs.cases))
     return {
         **inputs.case_columns(rows),
         "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
-        "workload_name": frame["workload_name"].to_numpy()[rows],
-        "gpu_name": frame["gpu_name"].to_numpy()[rows],
+        **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "gpu_name")},
         "model_latency_ns": latency[rows],
         "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
         "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
         "kernel_total_ns": inputs.kernels.total_ns[rows],
         "kernel_rest_ns": np.where(is_timed, rest_of(inputs.kernels.total_ns, total.latency_ns)[rows], np.nan),
-        "busy_ns": busy[rows],
+        "busy_ns": inputs.busy_ns[rows],
         **{name: count[rows] for name, count in kernel_counts(inputs).items()},
         "gpu_latency_ratio": np.where(is_timed, divide(inputs.kernels.total_ns, latency)[rows], np.nan),
         "gpu_busy_ratio": divide(together.busy_ns, together.window_ns)[rows],
@@ -156,15 +145,14 @@ def a15(inputs: Inputs) -> Columns:
         "mfu_ratio": np.where(is_whole, mfu, np.nan),
         **{name: values[rows] for name, values in by_phase.items()},
         **coverage,
+        "counter_source": pd.Categorical(source, roofline.COUNTER_SOURCES),
     }
 
 
 def model_roofline(inputs: Inputs) -> Columns:
     """One point per case that has flop and bytes: over batch sizes (Figure 10) or models (Figure 12)."""
     table = shaped("a15", a15(inputs))
-    known = table["arithmetic_intensity_flop_per_byte"].notna()
-    points = table[known].reset_index(drop=True)
-    return {name: points[name].array for name in points.columns}
+    return dict(table[table["arithmetic_intensity_flop_per_byte"].notna()].reset_index(drop=True))
 
 
 def kernel_counts(inputs: Inputs) -> dict[str, IntArray]:
@@ -187,7 +175,7 @@ def _cases_with_work(inputs: Inputs) -> IntArray:
     return np.union1d(np.flatnonzero(inputs.has_kernels), analytic).astype(np.int64)
 
 
-def _model_work(inputs: Inputs) -> tuple[Work, np.ndarray]:
+def _model_work(inputs: Inputs) -> tuple[roofline.Work, np.ndarray]:
     """Counters summed per case; where a case has none, the analytic sums of its layers over the same time."""
     covered, total = inputs.by_case[1], inputs.by_case[0]
     layers, case = inputs.layers.frame, inputs.layer_case

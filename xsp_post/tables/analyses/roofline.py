@@ -61,13 +61,8 @@ class Work:
 
     def quantities(self) -> dict[str, FloatArray]:
         """The columns that the schema calls quantities."""
-        return {
-            "total_flop": self.flop,
-            "dram_read_bytes": self.dram_read_bytes,
-            "dram_write_bytes": self.dram_write_bytes,
-            "l2_bytes": self.l2_bytes,
-            "occupancy_ratio": self.occupancy_ratio,
-        }
+        names = ("dram_read_bytes", "dram_write_bytes", "l2_bytes", "occupancy_ratio")
+        return {"total_flop": self.flop, **{name: getattr(self, name) for name in names}}
 
     def take(self, rows: IntArray) -> Work:
         """The same for some of the rows."""

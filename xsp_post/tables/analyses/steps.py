@@ -10,16 +10,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.cost_model import (
-    CONSTANT,
-    FEWEST_STEPS,
-    FOLLOWS,
-    NO_EFFECT,
-    UNKNOWN,
-    CostModel,
-    drift_of,
-    fit_cost,
-)
+from xsp_post.arrays import cost_model
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
@@ -81,15 +72,15 @@ class Kind:
     @property
     def lacks_context(self) -> bool:
         """Whether sizes are known, but not the keys that the steps attend to."""
-        return self.has_sizes and self.model.missing.get("key_count") == UNKNOWN
+        return self.has_sizes and self.model.missing.get("key_count") == cost_model.UNKNOWN
 
     @cached_property
-    def model(self) -> CostModel:
+    def model(self) -> cost_model.CostModel:
         return self.fit(self.step_ns)
 
-    def fit(self, time: np.ndarray) -> CostModel:
+    def fit(self, time: np.ndarray) -> cost_model.CostModel:
         """The model of a part of their times, shape (steps,)."""
-        return fit_cost(time, self.sizes, REQUESTS)
+        return cost_model.fit_cost(time, self.sizes, REQUESTS)
 
     @cached_property
     def expected_ns(self) -> np.ndarray:
@@ -103,7 +94,7 @@ class Kind:
         return np.full(len(self.rows), median_ns if median_ns > 0 else np.nan)
 
     @cached_property
-    def family_models(self) -> dict[str, CostModel]:
+    def family_models(self) -> dict[str, cost_model.CostModel]:
         """The models of the families that take some share, the largest first."""
         total = self.family_ns.sum(axis=0)
         large = [k for k in np.argsort(-total) if total[k] > _LEAST_SHARE * total.sum() > 0]
@@ -122,7 +113,7 @@ class Kind:
         return np.where(self.rows["is_inferred"].to_numpy(bool), gap_ns, 0.0)
 
     @cached_property
-    def host_model(self) -> CostModel:
+    def host_model(self) -> cost_model.CostModel:
         return self.fit(self.host_ns)
 
 
@@ -130,7 +121,7 @@ def extra_kernels(kernel_count: np.ndarray) -> np.ndarray:
     """How many kernels each step of a kind has beyond the fewest that many of them have. A number that few steps have
     counts as the next lower one of many: what one step alone has is no size of it."""
     different, times = np.unique(kernel_count, return_counts=True)
-    usual = different[times >= FEWEST_STEPS]
+    usual = different[times >= cost_model.FEWEST_STEPS]
     if not len(usual):
         return np.zeros(len(kernel_count), np.int64)
     return usual[(np.searchsorted(usual, kernel_count, side="right") - 1).clip(0)] - usual[0]
@@ -183,7 +174,7 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
 
 def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     """Tables ``steps`` and ``step_costs``, and what drifted."""
-    drifts = [drift_of(one.step_ns / one.expected_ns) for one in kinds]
+    drifts = [cost_model.drift_of(one.step_ns / one.expected_ns) for one in kinds]
     summary = pd.DataFrame([_summary(one, *drift) for one, drift in zip(kinds, drifts)])
     costs = pd.DataFrame([row for one in kinds if one.has_sizes for row in _costs(one)])
     drifting = [(one, ratio) for one, (ratio, is_drifting) in zip(kinds, drifts) if is_drifting]
@@ -230,12 +221,13 @@ def _median(values: pd.Series) -> float:
     return float(np.median(known)) if len(known) else np.nan
 
 
+_OF_MODEL = ("fitted_count", "held_back_count", "error_ratio", "p90_error_ratio")
+
+
 def _costs(kind: Kind) -> list[dict[str, object]]:
     total = kind.family_ns.sum()
-    shares = {
-        WHOLE: 1.0,
-        **{name: kind.family_ns[:, FAMILIES.index(name)].sum() / total for name in kind.family_models},
-    }
+    parts = {name: kind.family_ns[:, FAMILIES.index(name)].sum() / total for name in kind.family_models}
+    shares = {WHOLE: 1.0, **parts}
     models = {WHOLE: kind.model, **kind.family_models}
     return [
         {
@@ -243,17 +235,14 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
             "family": name,
             "share_ratio": shares[name],
             "roof_ratio": kind.roofs.get(name, np.nan),
-            "fitted_count": model.fitted_count,
-            "held_back_count": model.held_back_count,
+            **{name: getattr(model, name) for name in _OF_MODEL},
             **{column: model.terms.get(size, np.nan) for size, column in TERMS.items()},
             **{column.replace("_ns", "_error_ns"): model.errors.get(size, np.nan) for size, column in TERMS.items()},
             "left_out": "; ".join(
                 f"{TERMS[size].removesuffix('_ns')}: {why}"
                 for size, why in model.missing.items()
-                if (size, why) != (EXTRA, CONSTANT)
+                if (size, why) != (EXTRA, cost_model.CONSTANT)
             ),
-            "error_ratio": model.error_ratio,
-            "p90_error_ratio": model.p90_error_ratio,
             **{f"min_{size}": model.low.get(size, np.nan) for size in SIZES},
             **{f"max_{size}": model.high.get(size, np.nan) for size in SIZES},
         }
@@ -261,15 +250,15 @@ def _costs(kind: Kind) -> list[dict[str, object]]:
     ]
 
 
-def _asked(kind: Kind, model: CostModel, requests: float, context: float) -> tuple[float, bool]:
+def _asked(kind: Kind, model: cost_model.CostModel, requests: float, context: float) -> tuple[float, bool]:
     """The time of a step of so many requests of one context, and whether that is an extrapolation. Each request has as
     many tokens as usual in its kind; of a prefill all of its context. NaN where no term tells it."""
     usual = _median(kind.rows["token_count"]) / max(_median(kind.rows["batch_size"]), 1)
     tokens = requests * (context if kind.labels["kind"] == PREFILL else usual)
     sizes = {"token_count": tokens, "key_count": requests * context, "query_key_count": tokens * context,
              EXTRA: float(np.median(kind.sizes[EXTRA])), REQUESTS: requests}  # fmt: skip
-    known = (NO_EFFECT, FOLLOWS) if kind.labels["kind"] == PREFILL else (NO_EFFECT,)
-    if model.missing.get("key_count", NO_EFFECT) not in known or not np.isfinite(tokens):
+    known = (cost_model.NO_EFFECT, cost_model.FOLLOWS) if kind.labels["kind"] == PREFILL else (cost_model.NO_EFFECT,)
+    if model.missing.get("key_count", cost_model.NO_EFFECT) not in known or not np.isfinite(tokens):
         return np.nan, False
     time = model.predicted({name: np.array([value]) for name, value in sizes.items()})[0]
     return float(time), model.is_extrapolated(sizes)

@@ -59,19 +59,15 @@ def idle_tables(tree: Tree, wanted: frozenset[str]) -> dict[str, pd.DataFrame]:
 def _idle_frame(pieces: _Columns, devices: pd.DataFrame, strings: Strings) -> pd.DataFrame:
     """One row per piece, in order of device and time; or per sum of short ones."""
     number = np.append(devices["device_id"].to_numpy(), -1)
-    amounts = {name: pieces[name] for name in _AMOUNTS if name in pieces}
     return pd.DataFrame(
         {
             "device_id": number[pieces["device"]],
-            "start_ns": pieces["start_ns"],
-            "end_ns": pieces["end_ns"],
+            **{name: pieces[name] for name in ("start_ns", "end_ns")},
             "cause": pd.Categorical.from_codes(pieces["cause"], CAUSES),
             "call_name": categorical(pieces["call_id"], strings),
             "detail": categorical(pieces["detail_id"], strings),
-            "node_id": pieces["node_id"],
-            "layer_index": pieces["layer_index"],
-            "iteration_index": pieces["iteration_index"],
-            **amounts,
+            **{name: pieces[name] for name in ("node_id", "layer_index", "iteration_index")},
+            **{name: pieces[name] for name in _AMOUNTS if name in pieces},
         },
         copy=False,
     )
@@ -98,15 +94,13 @@ def _rows(tree: Tree, pieces: pd.DataFrame) -> _Columns:
     length = (pieces["end_ns"] - pieces["start_ns"]).to_numpy()
     amounts = {"idle_ns": length, "piece_count": np.ones(len(node), np.int64), "longest_ns": length}
     columns = {name: pieces[name].to_numpy() for name in ("device", "cause", "call_id", "detail_id", "layer_index")}
-    return (
-        columns
-        | {
-            "scope": scope_of_pieces(tree, pieces),
-            "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
-            "node_id": node,
-        }
-        | {name: pieces[name].to_numpy() if name in pieces else amounts[name] for name in _AMOUNTS}
-    )
+    return {
+        **columns,
+        "scope": scope_of_pieces(tree, pieces),
+        "path_id": np.where(node >= 0, tree.nodes["path_id"].to_numpy()[np.maximum(node, 0)], -1),
+        "node_id": node,
+        **{name: pieces[name].to_numpy() if name in pieces else amounts[name] for name in _AMOUNTS},
+    }
 
 
 class _Blocks:

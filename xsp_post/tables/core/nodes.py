@@ -22,12 +22,10 @@ def nodes_frame(tree: Tree, threads: Threads) -> pd.DataFrame:
     layer_key = nodes["layer_key"].to_numpy()
     columns: dict[str, object] = {
         "node_id": np.arange(count, dtype=np.int64),
-        "parent_id": nodes["parent_id"].to_numpy(),
-        "depth": nodes["depth"].to_numpy(),
+        **{name: nodes[name].to_numpy() for name in ("parent_id", "depth", "path_id")},
         "level": pd.Categorical.from_codes(nodes["level"].to_numpy(), pd.Index([m.name for m in Level])),
         "name": categorical(code, tree.strings, folded),
         "folded_name": categorical(nodes["folded_id"].to_numpy(), folded),
-        "path_id": nodes["path_id"].to_numpy(),
         "domain": categorical(nodes["domain_index"].to_numpy(), domain),
         "process_id": threads.process_id(nodes["process_index"].to_numpy()),
         "thread_id": threads.thread_id(nodes["thread_index"].to_numpy()),

@@ -238,19 +238,13 @@ def frames_of(
     used = pairs[pairs["call"] >= 0].drop_duplicates()
     operators = pd.DataFrame({
         "operator_index": np.arange(len(keys)),
-        "operator": pd.Categorical(of["operator"]),
         "phase": pd.Categorical.from_codes(of_phase, phases),
-        "family": pd.Categorical(of["family"]),
-        "sizes": of["sizes"].to_numpy(object),
-        "element_types": of["element_types"].to_numpy(object),
+        **{name: of[name].to_numpy() for name in ("sizes", "element_types", "least_bytes", "element_operations")},
         "call_count": np.bincount(used["row"], minlength=len(keys)),
         "kernel_count": np.bincount(row, minlength=len(keys)),
         "kernel_ns": np.bincount(row, weights=duration, minlength=len(keys)).astype(np.int64),
         "call_flop": of["flop"].to_numpy(),
-        "least_bytes": of["least_bytes"].to_numpy(),
-        "element_operations": of["element_operations"].to_numpy(),
-        "pipe": pd.Categorical(of["pipe"]),
-        "note": pd.Categorical(of["note"]),
+        **{name: pd.Categorical(of[name]) for name in ("operator", "family", "pipe", "note")},
     })  # fmt: skip
     whole, count = (np.append(calls[name].to_numpy(float), np.nan)[call] for name in ("kernel_ns", "kernel_count"))
     with np.errstate(invalid="ignore", divide="ignore"):

@@ -11,16 +11,7 @@ from pathlib import Path
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
-from xsp_post.workload.collectors.base import (
-    ToolCollector,
-    begin,
-    child_command,
-    conclude,
-    fail,
-    is_left,
-    last_lines,
-    run_child,
-)
+from xsp_post.workload.collectors import base
 from xsp_post.workload.collectors.in_process import GPU_KERNELS
 
 REPORT, EXPORT = "report.nsys-rep", "report.sqlite"
@@ -50,7 +41,7 @@ _REMEDIES = (
 )  # fmt: skip
 
 
-class NsysCollector(ToolCollector):
+class NsysCollector(base.ToolCollector):
     """``nsys profile`` around the child, ``nsys export`` afterwards."""
 
     name, gives, remedy, missing = "nsys", _GIVES, _REMEDY, "nsys-missing"
@@ -62,20 +53,20 @@ class NsysCollector(ToolCollector):
         tool = self.required()
         is_cuda = plan.workload.device == "cuda"
         flags = profile_flags(tool, is_cuda)
-        capture = begin(
+        capture = base.begin(
             plan, self.name, profiler="nsys", kernel_meaning=GPU_KERNELS, is_serialized=False,
             tool_version=tool.version, tool_flags=list(flags),
         )  # fmt: skip
-        profiled = run_child(
+        profiled = base.run_child(
             [str(tool.path), "profile", *flags, f"--output={plan.directory / 'report'}",
-             *child_command(plan, "cuda" if is_cuda else "nvtx")],
+             *base.child_command(plan, "cuda" if is_cuda else "nvtx")],
             plan,
         )  # fmt: skip
         if (plan.directory / "facts.json").is_file() and not profiled.is_timed_out:
             _require_report(capture, profiled.returncode)
             _export(tool, capture, plan)
         files = {"report": REPORT, "export": EXPORT}
-        return conclude(capture, profiled, files, is_exit_code_ours=False)
+        return base.conclude(capture, profiled, files, is_exit_code_ours=False)
 
 
 def profile_flags(tool: Tool, is_cuda: bool) -> tuple[str, ...]:
@@ -96,17 +87,19 @@ def _require_report(capture: Capture, returncode: int) -> None:
     old = folder / "report.qdrep"  # nsys before 2021.4
     if not report.is_file() and old.is_file():
         old.rename(report)
-    if is_left(capture, report, returncode):
+    if base.is_left(capture, report, returncode):
         return
     if (folder / "report.qdstrm").is_file():
-        raise fail(
+        raise base.fail(
             capture,
             f"nsys left {folder / 'report.qdstrm'} but no report for the capture {capture.name}: its importer is "
             "missing, as in the collector-only copy inside Nsight Compute.",
             "nsys-no-importer",
         )
-    message = f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{last_lines(folder)}"
-    raise fail(capture, message, "nsys-no-report", _remedy(folder))
+    message = (
+        f"nsys wrote no report for the capture {capture.name} (it ended with {returncode}).{base.last_lines(folder)}"
+    )
+    raise base.fail(capture, message, "nsys-no-report", _remedy(folder))
 
 
 def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
@@ -114,7 +107,7 @@ def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
     text = tools.help_text(tool, ["export"])
     extra = [flag for flag in ("--include-blobs=true", "--lazy=false") if has_flag(text, flag.partition("=")[0])]
     export = capture.directory / EXPORT
-    ended = run_child(
+    ended = base.run_child(
         [str(tool.path), "export", "--type=sqlite", f"--output={export}", "--force-overwrite=true", *extra,
          str(capture.directory / REPORT)],
         plan,
@@ -122,12 +115,10 @@ def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
     if export.is_file() and export.stat().st_size > 0 and not ended.is_timed_out:
         return
     how = "did not end in time" if ended.is_timed_out else f"ended with {ended.returncode} and wrote nothing"
-    raise fail(
-        capture, f"nsys export of {capture.directory / REPORT} {how}.{last_lines(capture.directory)}", "nsys-export",
-        _remedy(capture.directory),
-    )  # fmt: skip
+    message = f"nsys export of {capture.directory / REPORT} {how}.{base.last_lines(capture.directory)}"
+    raise base.fail(capture, message, "nsys-export", _remedy(capture.directory))
 
 
 def _remedy(folder: Path) -> str:
-    text = last_lines(folder, 200)
+    text = base.last_lines(folder, 200)
     return next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), "")
