@@ -142,23 +142,13 @@ def _print(result: "BatchResult", output: Path, skipped_count: int, no_report: b
     for sentence in result.said:
         console.print(Text(shown(sentence, 600)))
     for row in result.failed[:_SHOWN]:
-        console.print(
-            Text(
-                f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]",
-                style="yellow",
-            )
-        )
+        said = f"failed  {shown(row['capture_name'], 60)}: {shown(row['message'], 300)} [{row['code']}]"
+        console.print(Text(said, style="yellow"))
     if len(result.failed) > _SHOWN:
         console.print(f"… {len(result.failed) - _SHOWN:,} more failed", style="dim")
     with_kernels = sum(row["kernel_count"] > 0 for row in done)
-    console.print(
-        Text(
-            f"{counted(len(result.rows), 'capture', 'captures')}: {with_kernels} with kernels, "
-            f"{len(done) - with_kernels} without, "
-            f"{len(result.failed)} failed",
-            style="bold",
-        )
-    )
+    said = f"{with_kernels} with kernels, {len(done) - with_kernels} without, {len(result.failed)} failed"
+    console.print(Text(f"{counted(len(result.rows), 'capture', 'captures')}: {said}", style="bold"))
     shared.say(
         f"{result.done_count} analysed now, {result.current_count} unchanged"
         + (f", {skipped_count} files ignored: not captures" if skipped_count else "")

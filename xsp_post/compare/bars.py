@@ -133,12 +133,8 @@ def _beyond(comparison: Results, bar: Bar) -> tuple[pd.DataFrame, pd.Series]:
     """The rows whose estimate is beyond the bar, and which of them are so by more than noise explains."""
     rows = _rows_of(comparison, bar)
     if rows.empty:
-        raise UsageError(
-            f"--fail-if {bar.text!r}: the comparison has no {bar.quantity}"
-            + (f" of {bar.name!r}" if bar.name else "")
-            + " on both sides",
-            code="bar-unknown",
-        )
+        what = bar.quantity + (f" of {bar.name!r}" if bar.name else "")
+        raise UsageError(f"--fail-if {bar.text!r}: the comparison has no {what} on both sides", code="bar-unknown")
     value = rows["ratio"] if bar.is_relative else rows["difference"]
     beyond = rows[bar.is_beyond(value)]
     return beyond, beyond["is_shown"] | beyond["p_value"].isna()

@@ -191,12 +191,9 @@ def _layer_names(selection: Selection, names: _Names) -> np.ndarray:
     nodes = selection.nodes
     position = pd.Index(nodes["node_id"]).get_indexer(selection.kernels["layer_node_id"])
     layer = np.append(names.of(nodes["name"]), -1)[position]
-    rows = np.flatnonzero((layer >= 0) & (selection.kernels["source_line"].astype(str) != "").to_numpy())
-    texts = (
-        np.array(names.texts, object)[layer[rows]]
-        + " · "
-        + selection.kernels["source_line"].astype(str).to_numpy()[rows]
-    )
+    lines = selection.kernels["source_line"].astype(str).to_numpy()
+    rows = np.flatnonzero((layer >= 0) & (lines != ""))
+    texts = np.array(names.texts, object)[layer[rows]] + " · " + lines[rows]
     layer[rows] = names.of(pd.Series(texts, dtype=object))
     return layer
 
