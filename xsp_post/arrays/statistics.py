@@ -112,11 +112,14 @@ def summarise_groups(
     )
 
 
-def medians(values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int) -> npt.NDArray[np.float64]:
-    """The median of each group (NaN for empty ones), as in `summarise_groups`; shapes (n,) → (group_count,)."""
+def medians(
+    values: npt.ArrayLike, groups: npt.ArrayLike, group_count: int, *, share: float = 0.5
+) -> npt.NDArray[np.float64]:
+    """The median, or another quantile, of each group (NaN for empty ones), as in `summarise_groups`; shapes
+    (n,) → (group_count,)."""
     value, group, n = _known(values, groups, group_count)
     value, _ = _sorted_samples(value, group, n)
-    return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, 0.5)
+    return _at_quantile(value, np.concatenate(([0], np.cumsum(n)[:-1])).astype(np.int64), n, share)
 
 
 def _known(

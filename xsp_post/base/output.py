@@ -15,10 +15,9 @@ import stat
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
@@ -233,8 +232,7 @@ def _check_parent(target: Path) -> None:
 # -- outputs of a sealed child (`base.sealed`) ---------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Handed:
+class Handed(NamedTuple):
     """Where the child writes an output, what puts it in place, and what keeps that folder locked until then."""
 
     part: Path

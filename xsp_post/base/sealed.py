@@ -17,9 +17,8 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from xsp_post.base import children, limits, output, stops
 from xsp_post.base.errors import CaptureError
@@ -33,8 +32,7 @@ except ModuleNotFoundError:  # Windows
 _ANSWER = "answer.json"  # in the child's temporary folder
 
 
-@dataclass(frozen=True)
-class Child:
+class Child(NamedTuple):
     """A sealed process, seen from its parent. ``ending`` is a pipe that can be read from when it has ended."""
 
     process_id: int

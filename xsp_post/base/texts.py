@@ -1,10 +1,9 @@
 """Files of text in the package (columns, labels, messages) → their entries, read when the first one is asked for."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NoReturn, TypeVar
+from typing import NamedTuple, NoReturn, TypeVar
 
 Entry = TypeVar("Entry")
 
@@ -32,8 +31,7 @@ class TextTable(Mapping[str, Entry]):
         return len(self._entries)
 
 
-@dataclass
-class Block:
+class Block(NamedTuple):
     """A line in brackets, what stands behind them, and the lines below it; lines with their numbers in the file."""
 
     path: Path

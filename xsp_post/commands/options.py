@@ -5,10 +5,9 @@ import inspect
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, get_origin
+from typing import Annotated, Any, NamedTuple, get_origin
 
 import typer
 
@@ -123,8 +122,7 @@ _LINE = re.compile(r"(\w+)((?: -\S+)*)(?: (=?)<(.*)>)?")
 _LISTS = {"sources": "ingest.formats:titles", "exports": "exporters:titles", "rules": "model.options:rules_text"}
 
 
-@dataclass(frozen=True)
-class _Said:
+class _Said(NamedTuple):
     """One line: further flags of a parameter, what help calls it or its value, and its help."""
 
     flags: tuple[str, ...]
@@ -133,8 +131,7 @@ class _Said:
     help: str
 
 
-@dataclass(frozen=True)
-class CommandTexts:
+class CommandTexts(NamedTuple):
     """One block: what is said of the parameters of a command, by name, and examples of the command."""
 
     parameters: dict[str, _Said]
@@ -145,7 +142,7 @@ def _read() -> dict[str, CommandTexts]:
     found = {}
     for block in read_blocks(Path(__file__).with_name("options.txt")):
         examples = [line.removeprefix("$ ") for _, line in block.lines if line.startswith("$ ")]
-        block.lines = [(number, line) for number, line in block.lines if not line.startswith("$ ")]
+        block.lines[:] = [(number, line) for number, line in block.lines if not line.startswith("$ ")]
         parameters = {}
         for words, text in block.texts().items():
             line = _LINE.fullmatch(words) or block.refuse(f"{words!r} is no parameter")

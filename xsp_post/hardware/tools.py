@@ -10,8 +10,8 @@ import re
 import shutil
 import subprocess
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 _NSYS_FOLDERS = (
     "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
@@ -33,8 +33,7 @@ _NCU_FOLDERS = (
 _VERSION = re.compile(r"(\d{4})\.(\d+)\.(\d+)(?:\.(\d+))?")
 
 
-@dataclass(frozen=True)
-class Tool:
+class Tool(NamedTuple):
     """One installed command line tool."""
 
     path: Path

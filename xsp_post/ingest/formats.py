@@ -6,10 +6,9 @@ commands, batches and help texts look suffixes and titles up.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from xsp_post.model.counters import CounterReport
@@ -19,8 +18,7 @@ STORE, NSYS_SQLITE, NSYS_FOLDER, NSYS_REPORT = "store", "nsys-sqlite", "nsys-fol
 NCU_REPORT, CLOCK, JAEGER, KINETO = "ncu-report", "clock", "jaeger", "kineto"
 
 
-@dataclass(frozen=True)
-class SourceFormat:
+class SourceFormat(NamedTuple):
     """One row.
 
     ``recognise``: ``module:function`` of this package, path → bool; asked in the order of the rows. ``read``: the

@@ -5,8 +5,7 @@ Operating-system calls (``OSRT_API``), scheduling (``SCHED_EVENTS``) and samples
 wanted threads (and, where a row stands for itself, of the wanted times) are kept.
 """
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,7 @@ _START = WantedColumn("start", "start_ns", NULL)
 _RUNNABLE = (42, 44, 45, 49, 51)  # threadBlock: its time was over, it was preempted, it yielded, it is ready to run
 
 
-@dataclass
-class NsysHostRows:
+class NsysHostRows(NamedTuple):
     """`model.trace.HostRows` of one export; ``global_tids`` are those of the trace's threads, in their order."""
 
     source: TableSource

@@ -11,9 +11,8 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 import numpy as np
@@ -39,8 +38,7 @@ _BUSY_WORDS = ("database is locked", "table is locked", "database is busy")
 _PATIENCE_S = 2.0  # with a program that writes
 
 
-@dataclass(frozen=True)
-class _Held:
+class _Held(NamedTuple):
     """What the file's schema says of one table."""
 
     columns: frozenset[str]

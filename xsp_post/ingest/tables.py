@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,7 @@ NONE_32 = 0xFFFFFFFF  # stands for none in columns of 32 bits
 NULL = np.iinfo(np.int64).min  # stands for SQL NULL where NULL differs from every value
 
 
-@dataclass(frozen=True)
-class WantedColumn:
+class WantedColumn(NamedTuple):
     """One wanted column: name in the table, name in the result, and what an absent column or NULL becomes.
 
     ``is_narrow``: small numbers (ids, kinds), kept as int32 from the first; 0xFFFFFFFF, nsys' "none", wraps to −1.

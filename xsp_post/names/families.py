@@ -7,9 +7,9 @@ names with the family that is right.
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -26,8 +26,7 @@ FAMILIES = tuple(BROAD)
 PRODUCTS = ("gemm", "expert_gemm", "convolution", "attention", "state_space")
 
 
-@dataclass(frozen=True)
-class Rule:
+class Rule(NamedTuple):
     """One line of families.txt: the family, the pattern (any case, searched anywhere), and why."""
 
     family: str

@@ -97,10 +97,7 @@ def looked_at(
 
 def found_in(texts: Sequence[str] | np.ndarray, pattern: str) -> np.ndarray:
     """In which texts Python finds the pattern, which RE2 can read, too; bool."""
-    compiled = re.compile(pattern)
-    if len(texts) < _FEW:
-        return np.fromiter((compiled.search(text) is not None for text in texts), bool, len(texts))
-    found = looked_at(texts, lambda array, _: matches(array, pattern), lambda text: compiled.search(text) is not None)
+    found = looked_at(texts, lambda array, _: matches(array, pattern), lambda text: bool(re.search(pattern, text)))
     return found.astype(bool)
 
 

@@ -5,7 +5,6 @@ attend to k keys. What a text does not say is −1. A kind is what the counts of
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -28,8 +27,7 @@ _NUMBER = r"(?P<n>\d{1,15})"
 OWN, ANY = "xsp", "any"
 
 
-@dataclass(frozen=True)
-class Dialect:
+class Dialect(NamedTuple):
     """One block of step_texts.txt; ``sizes``: (part "", "c" or "g", size, pattern) in order."""
 
     name: str

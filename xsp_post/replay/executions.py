@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,8 +14,7 @@ from xsp_post.replay.graph import Graph, Replayed
 from xsp_post.replay.recording import main_executions
 
 
-@dataclass
-class Clock:
+class Clock(NamedTuple):
     """When calls and operations were, recorded or simulated, ns since the recording's beginning."""
 
     call_start_ns: np.ndarray

@@ -4,7 +4,7 @@ The window of a device reaches from the first to the last of its operations and 
 processes. A gap knows the operation that ended before it and the one that ended it (−1 at the window's ends).
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,8 +16,7 @@ from xsp_post.model.tree import Tree
 from xsp_post.names.families import FAMILIES, family_index
 
 
-@dataclass
-class Gaps:
+class Gaps(NamedTuple):
     """Stretches without device work, by device and time. All arrays have one entry a gap, rows as int32."""
 
     device: np.ndarray  # row of `devices`

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -95,8 +95,7 @@ class _Layout:
         return tuple(np.flatnonzero(self.kind == kind) for kind in range(HANDOVER + 1))
 
 
-@dataclass
-class Replayed:
+class Replayed(NamedTuple):
     """Simulated times, ns after the recording's beginning."""
 
     call_start_ns: np.ndarray

@@ -7,6 +7,7 @@ nanosecond.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -47,8 +48,7 @@ class Idle:
         yield self.pieces
 
 
-@dataclass
-class _Launched:
+class _Launched(NamedTuple):
     """Of each gap the call that ended it, and of what ended before; −1 where it was not recorded."""
 
     call: np.ndarray  # row of trace.launches: of the operation that ended the gap, of the last one after the last

@@ -1,6 +1,6 @@
 """Waits of a host thread → what other threads and processes of the recording did in that time: for whom it waited."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -8,8 +8,7 @@ from xsp_post.arrays.cutting import runs
 from xsp_post.arrays.intervals import nest
 
 
-@dataclass
-class AtWork:
+class AtWork(NamedTuple):
     """Stretches in which threads were in a range or a call, the innermost one, by thread and start."""
 
     thread: np.ndarray

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -94,8 +95,7 @@ class Operations:
         return self.family == FAMILIES.index(family)
 
 
-@dataclass
-class Recording:
+class Recording(NamedTuple):
     """What one capture's replay stands on."""
 
     calls: Calls

@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import numpy as np
-import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
+from xsp_post.arrays.repeats import dense
+from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
 from xsp_post.names.families import FAMILIES, PRODUCTS
@@ -74,13 +75,13 @@ class Altered:
         """What calls that block for the copies among these operations do before and after them: times, where in these,
         how much of each is the call alone, as with the shortest copies of its kind, and these copies."""
         copies, same = np.flatnonzero(rows & self.are_copies() & self.amounts.is_blocking), self.graph.amounts
-        like, call = self.operations.name.codes[copies], self.operations.call[copies]
-        duration = pd.Series(self.operations.duration_ns[copies])
-        is_short = duration.le(duration.groupby(like).transform("quantile", 0.25))
+        used, like = np.unique(self.operations.name.codes[copies], return_inverse=True)
+        call, duration = self.operations.call[copies], self.operations.duration_ns[copies]
+        is_short = duration <= medians(duration, like, len(used), share=0.25)[like]
         for times, before, at in ((self.amounts.latency_ns, same.latency_ns, copies),
                                   (self.amounts.after_ns, same.after_ns, call)):  # fmt: skip
-            usual = pd.Series(before[at]).where(is_short).groupby(like).transform("median")
-            yield times, at, np.minimum(usual.to_numpy(), before[at]), copies
+            usual = medians(before[at[is_short]], like[is_short], len(used))[like]
+            yield times, at, np.minimum(usual, before[at]), copies
 
     def without_operations(self, gone: np.ndarray) -> np.ndarray:
         """Operations that are gone (bool) take no time and leave no gap; the calls that launched nothing else."""
@@ -275,10 +276,10 @@ def _at_its_quickest(of: Altered, _: float) -> None:
     A thread that has waited finds its caches cold, and its processor asleep, for some time. Code is loaded still."""
     rows, name = np.flatnonzero(of.operations.call >= 0)[::-1], np.full(len(of.calls) + 1, -1)
     name[of.operations.call[rows]] = of.operations.name.codes[rows]  # the first operation of a call is written last
-    like, launches = [name[:-1], name[of.graph.source_call]], (name[:-1] >= 0) & ~of.loading()
+    (like, first), launches = dense(name[:-1], name[of.graph.source_call]), (name[:-1] >= 0) & ~of.loading()
     same, now = of.graph.amounts, of.amounts
     for before, after in ((same.before_ns, now.before_ns), (same.own_ns, now.own_ns)):
-        quick = pd.Series(before).groupby(like).transform("quantile", 0.25).to_numpy()
+        quick = medians(before, like, len(first), share=0.25)[like]
         after[launches] = np.minimum(after, quick)[launches]
 
 

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -40,8 +41,7 @@ _LIMITS = {
 }  # fmt: skip
 
 
-@dataclass
-class Amount:
+class Amount(NamedTuple):
     """A duration of one execution: measured (median), predicted, and the interval it is expected in."""
 
     measured_ns: float
@@ -55,8 +55,7 @@ class Amount:
         return self.predicted_ns / self.measured_ns - 1 if self.measured_ns else float("nan")
 
 
-@dataclass
-class Prediction:
+class Prediction(NamedTuple):
     """What changes would do to one capture's executions."""
 
     capture_id: int

@@ -6,7 +6,7 @@ sum to the busy time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -133,8 +133,7 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
     return pd.DataFrame(rows)
 
 
-@dataclass
-class _Names:
+class _Names(NamedTuple):
     """What the names of activities say, once for each different one."""
 
     code: np.ndarray  # of each activity, into the others

@@ -6,13 +6,12 @@ numbers in the units of their columns; text is made at the very end by `theme.te
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 
-@dataclass(frozen=True)
-class Chart:
+class Chart(NamedTuple):
     """One Vega-Lite chart. ``alternatives``: label → further forms of it (a logarithmic one)."""
 
     id: str
@@ -42,8 +41,7 @@ class Table:
     visible_rows: int = 10
 
 
-@dataclass(frozen=True)
-class Drawing:
+class Drawing(NamedTuple):
     """Data of one of the page's own drawings: ``icicle`` or ``timeline``."""
 
     id: str
@@ -52,8 +50,7 @@ class Drawing:
     caption: str = ""
 
 
-@dataclass(frozen=True)
-class Note:
+class Note(NamedTuple):
     """A sentence or two. Plain text: numbers come formatted, capture text comes through `text.visible`."""
 
     text: str

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -39,8 +39,7 @@ class Fact:
     is_uncertain: bool = False
 
 
-@dataclass(frozen=True)
-class Device:
+class Device(NamedTuple):
     """What the kernels ran on, in words: a GPU and kernels, or a CPU and the operators that stand in for them."""
 
     name: str

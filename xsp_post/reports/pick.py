@@ -1,7 +1,7 @@
 """Results → the capture and the executions that the drawings show."""
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,7 @@ from xsp_post.reports.text import visible
 _DEPTH = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}
 
 
-@dataclass(frozen=True)
-class Window:
+class Window(NamedTuple):
     """One execution on the host's clock: its range, extended to its last device work."""
 
     capture_id: int

@@ -1,7 +1,7 @@
 """Results → the source and spread of each number, and the balance of device work."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -25,8 +25,7 @@ _OWN = ["self_operation_count", "self_device_ns"]
 _LOST = ("none", "no_launch")  # ways of attribution: nothing around the launch is known
 
 
-@dataclass(frozen=True)
-class Balance:
+class Balance(NamedTuple):
     """Device operations and their time by way of attribution, over all captures or of one; ``closes``: in each of them
     the parts add up; ``self_…``: of these in no layer, [self] of a model or module."""
 
@@ -209,8 +208,7 @@ _WORK = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """``kind``: what it is, for its colour: kernel, copy, graph, communication, an idle cause"""
 
     kind: str

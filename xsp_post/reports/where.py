@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -109,8 +109,7 @@ def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     )
 
 
-@dataclass(frozen=True)
-class _Amounts:
+class _Amounts(NamedTuple):
     """Time by row of `paths` and by what it was, ns."""
 
     row: np.ndarray

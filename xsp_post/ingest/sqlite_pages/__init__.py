@@ -7,9 +7,8 @@ looks damaged, `Unusual` is raised and SQLite reads the table (`sqlite_tables`).
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -38,8 +37,7 @@ class Unusual(Exception):
     """The table is not of the kind that is read here."""
 
 
-@dataclass(frozen=True)
-class Stored:
+class Stored(NamedTuple):
     """A table in the file: its first page, its columns as stored, and the one that stands for the row number."""
 
     root_page: int
@@ -176,8 +174,7 @@ def read_kept(
     return pa.Table.from_batches(parts, schema), np.concatenate(numbers)
 
 
-@dataclass(frozen=True)
-class Zones:
+class Zones(NamedTuple):
     """The pages of a table, how many rows each has, and the least and the greatest of some numbers in each."""
 
     pages: np.ndarray

@@ -1,7 +1,7 @@
 """What a column and a table are, and all tables as `columns.txt` states them."""
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
 
@@ -13,8 +13,7 @@ _SUFFIX_UNITS = {
 _DTYPES = {"int64", "int32", "int8", "int", "float64", "bool", "str"}
 
 
-@dataclass(frozen=True)
-class Column:
+class Column(NamedTuple):
     """One column: pandas dtype, and what it means; the unit follows from the suffix."""
 
     name: str
@@ -23,8 +22,7 @@ class Column:
     is_optional: bool = False  # an integer that may be unknown: −1 in our own arrays, empty wherever a person reads it
 
 
-@dataclass(frozen=True)
-class Table:
+class Table(NamedTuple):
     """One table of the store, or one frame in memory: title, one row per what, its columns in order."""
 
     name: str

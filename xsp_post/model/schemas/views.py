@@ -6,15 +6,14 @@ shows all its columns. Files (CSV, JSON, Markdown, Parquet) keep the names of th
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.model.schemas.base import column_names, suffix_of, unit_of
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """The columns that a table shows by default (none: all of them), and labels of its columns."""
 
     columns: tuple[str, ...]

@@ -29,7 +29,7 @@ _MOVES = (
     r"^aten::(?:copy_|_to_copy|contiguous|cat|stack)$"
 )
 # To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast; or from fewer.
-_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant(?!\w*(?:mul|gem|mm))"
+_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant"
 _CHECKPOINT = "CheckpointFunctionBackward"
 _BACKWARD = "autograd::engine::evaluate_function: "
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
@@ -116,7 +116,7 @@ def _weights(situation: Situation) -> list[Found]:
 
 def _casts(situation: Situation) -> list[Found]:
     """Casts just before products of a program that does not train: of weights, and of inputs to match them."""
-    rows, casts = situation.kernels, situation.is_called(_CASTS)
+    rows, casts = situation.kernels, situation.is_called(_CASTS) & ~situation.is_called(r"equant\w*(?:mul|gem|mm)")
     if situation.is_called(_OF_TRAINING).any():
         return []
     stream, product = rows["stream"].to_numpy(), rows["family"].isin(PRODUCTS).to_numpy()

@@ -1,9 +1,8 @@
 """remedies.txt → every remedy with its texts: what to do, what it needs, what it promises; and words by platform."""
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xsp_post.base.texts import Block, TextTable, read_blocks
 from xsp_post.model.schemas.units import formatter_of
@@ -13,8 +12,7 @@ _ELSE = "else"
 WAITED = "The device waited {spent_ns} {pieces}{most}."
 
 
-@dataclass(frozen=True)
-class Remedy:
+class Remedy(NamedTuple):
     """A block of remedies.txt. ``resource``: of `replay.experiment`, several joined by +, or none; ``seen``: its
     evidence, '' or by a word."""
 
