@@ -24,7 +24,7 @@ from xsp_post.replay.waits import host_functions
 
 _NO_LAYER = -1
 HOST_FUNCTION = "a function of the host on the stream"  # what an operation waited for
-_AT_ONCE = 120_000  # gaps: what is made of them at once grows with their number
+_AT_ONCE = 120_000  # gaps, or ranges and calls that cut them: what is made at once grows with both
 
 
 @dataclass
@@ -82,7 +82,7 @@ class IdleBlocks:
         launched = _launched(tree, gaps)
         calls = pd.unique(tree.trace.launches["name_id"].to_numpy())
         graph_launches = [one for one in calls.tolist() if one >= 0 and "GraphLaunch" in str(tree.strings[one])]
-        for some in _blocks(gaps.device):
+        for some in _blocks(gaps.device, len(tree.nodes) + len(tree.trace.launches)):
             _watch(state, gaps, launched, some)
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
@@ -93,12 +93,13 @@ class IdleBlocks:
             yield _coalesced(pieces)
 
 
-def _blocks(device: np.ndarray) -> Iterator[slice]:
+def _blocks(device: np.ndarray, edges: int) -> Iterator[slice]:
     """Stretches of gaps of one device: those of one thread are disjoint within a device only."""
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
+    step = 1 + _AT_ONCE * len(device) // max(len(device), edges, 1)
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
-        for low in range(first, last, _AT_ONCE):
-            yield slice(low, min(low + _AT_ONCE, last))
+        for low in range(first, last, step):
+            yield slice(low, min(low + step, last))
     if not len(device):
         yield slice(0, 0)
 
