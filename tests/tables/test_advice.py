@@ -251,16 +251,17 @@ def test_what_fusing_spares_are_casts_launches_and_gaps_too(tmp_path):
     assert found[1].bound_ns == pytest.approx(found[0].bound_ns, rel=0.1)
 
 
-def test_the_bound_of_an_optimiser_is_a_program_without_it(tmp_path):
+@pytest.mark.parametrize("name", ["SGD", "LBFGS"])  # of which nothing is fused, and which runs the model itself
+def test_the_bound_of_an_optimiser_is_a_program_without_it(tmp_path, name):
     program = Program("python3")
     for _ in range(5):
         program.work("void at::native::f()", took=40).host(37)
         begin = program.at
         for _ in range(30):
             program.host(17).work("void at::native::f()")
-        program.range("Optimizer.step#SGD.step", begin * US, program.at * US)
-    found = said(program, tmp_path, replayed=True)[0]["fused-optimiser"]
-    assert found.bound_ratio == pytest.approx(600 / 640, abs=0.03)
+        program.range(f"Optimizer.step#{name}.step", begin * US, program.at * US)
+    found = said(program, tmp_path, replayed=True)[0].get("fused-optimiser")
+    assert (found.bound_ratio if found else None) == (pytest.approx(600 / 640, abs=0.03) if name == "SGD" else None)
 
 
 def test_a_remedy_that_names_the_calls_precedes_one_for_everything(tmp_path):

@@ -17,7 +17,7 @@ from xsp_post.tables.analyses.places import with_line
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_READS = 50  # results that the host reads in one execution of a loop
 LOADER = r"DataLoader"
-OPTIMISER = r"^Optimizer\.(?:step|zero_grad)"
+OPTIMISER = r"^Optimizer\.(?:step(?!#(?:LBFGS|SparseAdam)\b)|zero_grad)"  # those have no fused or foreach form
 COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
 READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
 _FUSED_OPERATOR = r"^aten::_fused_(?:adam|sgd)"  # beside small ones that only count the steps
