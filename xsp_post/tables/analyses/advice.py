@@ -128,11 +128,12 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     change = remedy.change.format(**words)
     whole = one.whole_ns or limit.whole_ns
     is_open = one.is_open or (one.factors is not None and not one.factors.all())  # with a kernel its launch goes
+    is_faster = KERNELS in limit.limits or one.factors is None or LAUNCHES not in remedy.resources
     what = _TWO_SPACES.sub("", (remedy.what if one.is_sure else remedy.unsure).format(**words))
     advice = Advice(
         one.code, what, one.evidence, remedy.assumed.format(**words), int(one.spent_ns), one.spent_ns / whole, change,
         bound_of=f"the {format_ns(whole / max(limit.device_count, 1))} {one.whole}" if one.whole else "the time",
-        resource=remedy.resource,
+        resource=remedy.resource if is_faster else LAUNCHES,
         is_limit=not remedy.resources.isdisjoint(limit.limits), is_bound=one.is_bound and not is_open,
     )  # fmt: skip
     has_none = one.whole or remedy.resources & _ONCE or remedy.ideal == "none"
@@ -156,8 +157,6 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         known = gain
     if factors is not None and not change and one.has_estimate:
         known = gain if likely is None else ideal_gain(results, identity, limit.captures[0], [], likely)
-        is_faster = KERNELS in limit.limits or LAUNCHES not in remedy.resources
-        advice = advice if is_faster else replace(advice, resource=LAUNCHES)
     if known is not None and known < LEAST_RATIO:
         return None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
