@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
+from generators.machine import write
 from told_score import answers_of, program_of
+
+from xsp_post.pipeline import captures_of
 
 RIGHT = (
     # of training: micro-steps, an optimiser that holds most of the time, recomputed blocks, two towers
@@ -67,3 +71,22 @@ READ_WRONGLY = {
 def test_told_programs_that_are_read_wrongly(name, ranges, question, tmp_path):
     answers = answers_of(program_of(name, ranges), name, tmp_path)
     assert answers[question].verdict == "right", READ_WRONGLY[name, ranges, question]
+
+
+CUT = "backward of another thread, or what comes after an inferred step, is not where the range is"
+
+
+@pytest.mark.parametrize("name", [
+    "clip_two_towers", "nerf_rays",
+    *(pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=CUT))
+      for name in ("activation_checkpointing", "patchtst_epochs", "pgd_adversarial")),
+])  # fmt: skip
+def test_own_ranges_hold_the_same_kernels_with_operators(name, tmp_path):
+    marks = program_of(name, "marks")
+    words = {row["text"] for row in marks.machines[0].ranges}
+    counts = []
+    for program in (marks, program_of(name, "all")):
+        nodes = captures_of([write(program, tmp_path / f"own_{len(counts)}")]).frame("nodes")
+        own = nodes[nodes["name"].isin(words)]
+        counts.append(own.groupby(own["name"].astype(str))["kernel_count"].sum())
+    pd.testing.assert_series_equal(*counts, check_dtype=False)
