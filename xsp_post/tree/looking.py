@@ -51,14 +51,17 @@ def outside_ranges(draft: Draft) -> Draft:
     alone = without_launches(draft.trace, activities)
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
-    operators = np.zeros(len(nodes), bool)
+    operators = open_operators(draft.names, nodes, draft.activities, draft.constants)
+    ranges = (draft.column("parent_id") == 0) & (draft.column("level") != int(Level.LIBRARY))
     if chosen is not None and len(chosen.processes):  # the ranges are parts of what repeats
-        operators = (draft.column("parent_id") == 0) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
-        operators &= draft.column("level") != int(Level.LIBRARY)
-        operators &= np.isin(draft.column("process_index"), chosen.processes)
-    elif len(draft.turns) or not (draft.column("level") == int(Level.MODEL)).any():
-        operators = open_operators(draft.names, nodes, activities, draft.constants) & (draft.column("parent_id") == 0)
-    uncovered = outside | alone | (_library_alone(nodes) | inside_of(operators, nodes))[draft.node]
+        ranges &= draft.column("kind") <= int(SpanKind.ANNOTATION)
+        ranges &= np.isin(draft.column("process_index"), chosen.processes)
+        operators = ranges | (operators & inside_of(ranges, nodes))
+    else:
+        has_models = (draft.column("level") == int(Level.MODEL)).any()
+        ranges &= draft.names.node_is("role", "operator") & (len(draft.turns) > 0 or not has_models)
+        operators &= ranges
+    uncovered = outside | alone | (_library_alone(nodes) | inside_of(ranges, nodes))[draft.node]
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
@@ -68,7 +71,7 @@ def outside_ranges(draft: Draft) -> Draft:
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
-    modules = draft.names.node_is("role", "module", "layer")
+    modules = draft.names.node_is("role", "module", "layer") | (ranges & ~operators)
     found = _without_recorded_modules(found, inside_of(modules, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
     if chosen is not None:
@@ -223,7 +226,7 @@ def passes_inside(draft: Draft) -> Draft:
         found.nodes["kind"] == "block"
     ).any():
         return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
-    home_of_found = _homes(found, of_launch)
+    home_of_found = _homes(found, of_launch, draft.constants)
     if home_of_found is None:
         return draft  # turns that begin in one range and end in another: the ranges are parts
     if not _recur(found, home_of_found, draft.length()[rows], draft.constants.most_ratio):
@@ -256,8 +259,13 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) 
     top = forest_of(found.nodes["parent"].to_numpy()).nearest((found.nodes["parent"] < 0).to_numpy())
     placed = found.node_of_launch >= 0
     held = rollup.sums_per_node(top[found.node_of_launch[placed]], length[placed], len(top))
-    again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]}).duplicated(keep=False)
-    return bool(held[passes.index[again.to_numpy()]].sum() >= most * max(int(length.sum()), 1))
+    again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]})
+    again = again[again.duplicated(keep=False)]
+    several = again.assign(run=(again != again.shift()).any(axis=1).cumsum()).groupby("home").transform("nunique")
+    again = again[
+        (several["series"] == 1) | (several["run"] > several["series"])
+    ]  # in one row each: stages of the range
+    return bool(held[again.index].sum() >= most * max(int(length.sum()), 1))
 
 
 def _unmarked_models(draft: Draft) -> np.ndarray:
@@ -290,20 +298,21 @@ def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray | None:
-    """The opened node that each top inferred node lies in; None where a turn lies in several."""
+def _homes(found: Inference, of_launch: np.ndarray, constants: Constants) -> np.ndarray | None:
+    """The opened node that holds nearly all of each top inferred node; None where a turn lies in several."""
     parent = found.nodes["parent"].to_numpy()
     top = forest_of(parent).nearest(parent < 0)
     placed = np.flatnonzero(found.node_of_launch >= 0)
     at = top[found.node_of_launch[placed]]
-    first = np.full(len(parent), np.iinfo(np.int64).max)
-    last = np.full(len(parent), -1)
-    np.minimum.at(first, at, of_launch[placed])
-    np.maximum.at(last, at, of_launch[placed])
+    home = pd.Series(of_launch[placed]).groupby(at)
+    main = home.transform("quantile", 0.5, interpolation="nearest").to_numpy(np.int64)
+    result = np.full(len(parent), int(of_launch[0]))
+    result[at] = main
+    share = np.bincount(at, main == of_launch[placed], len(parent)) / np.maximum(
+        np.bincount(at, minlength=len(parent)), 1
+    )
     is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
-    if (first[is_pass] != last[is_pass]).any():
-        return None
-    return np.where(last >= 0, last, int(of_launch[0]))[top]
+    return None if (share[is_pass] < constants.holds_ratio).any() else result[top]
 
 
 # ---------------------------------------------------------------- blocks in ranges without layers
@@ -330,7 +339,7 @@ def blocks_inside(draft: Draft) -> Draft:
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)
     home, kind = homes[home_of_iteration], series[home_of_iteration]
-    found, home = _worth_keeping(found, home, kind, draft.length()[rows], draft.constants.most_ratio)
+    found, home = _worth_keeping(found, home, kind, draft.length()[rows], draft.constants)
     if not len(found.nodes):
         return draft
     _named(draft, found, rows, operators)
@@ -355,7 +364,7 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     open_layer = (is_layer | _without_layers(draft, is_layer)) & recorded & hides
     # ranges of one text are looked into together
     of_text = np.bincount(draft.column("folded_id"), weights=inside_count)[draft.column("folded_id")]
-    open_layer &= (of_text >= draft.constants.fewest_launches) & (inside_count >= 2 * draft.constants.fewest_parts)
+    open_layer &= of_text >= draft.constants.fewest_launches
     in_closed = layering.inherit(np.where(is_layer | open_layer, np.where(open_layer, 0, 1), -1), parent) == 1
     in_layers = rollup.add_up(np.where(in_closed, own, 0), parent)
     is_open = (is_model | open_layer) & (in_layers < draft.constants.most_ratio * np.maximum(held, 1))
@@ -365,7 +374,7 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_open = inner | (is_open & is_model & (rest >= draft.constants.fewest_launches))
     part = np.flatnonzero(recorded & ~operators & (inside_count >= draft.constants.fewest_launches) & (parent >= 0))
     part = part[~in_closed[part] & (in_layers[part] < draft.constants.most_ratio * held[part])]
-    _open_the_parts(draft.nodes, is_open, part, held, draft.constants.most_ratio)
+    _open_the_parts(draft.nodes, is_open, part, inside_count, draft.constants.most_ratio)
     return forest_of(parent).nearest(is_open)
 
 
@@ -412,7 +421,14 @@ def _may_hide_layers(draft: Draft) -> np.ndarray:
     of_name = np.bincount(folded[few], weights=held[few], minlength=int(folded.max(initial=0)) + 1)
     few &= of_name[folded] >= draft.constants.large_ratio * max(int(held[0]), 1)
     plain = names.node_is("role", "") & names.node_is("dialect", "plain") | names.node_is("dialect", "torch_compile")
-    return few | plain | names.node_is("role", "phase", "iteration", "model")
+    launches = rollup.add_up(np.bincount(draft.node[works], minlength=len(parent)), parent)
+    often = np.bincount(folded[plain], minlength=int(folded.max(initial=0)) + 1)  # a part of each layer
+    of_name = np.bincount(folded[plain], weights=launches[plain], minlength=len(often))
+    plain &= ((often < draft.constants.fewest_turns * models) | (of_name >= draft.constants.most_ratio * launches[0]))[
+        folded
+    ]
+    may = few | plain | names.node_is("role", "phase", "iteration", "model")
+    return may & (launches >= 2 * draft.constants.fewest_parts)
 
 
 def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np.ndarray, list[str]]:
@@ -434,7 +450,7 @@ def _kinds(names: NodeNames, nodes: pd.DataFrame, homes: np.ndarray) -> tuple[np
 
 
 def _worth_keeping(
-    found: Inference, home: np.ndarray, series: np.ndarray, length: np.ndarray, most: float
+    found: Inference, home: np.ndarray, series: np.ndarray, length: np.ndarray, constants: Constants
 ) -> tuple[Inference, np.ndarray]:
     """The inference without its iterations (the ranges stand for them) and without what does not cover enough of the
     usual range of its kind, but for updates of weights; and the range that each remaining outermost node hangs below.
@@ -449,13 +465,13 @@ def _worth_keeping(
     is_update = ((nodes["kind"] == "phase") & (nodes["folded_name"] == OPTIMISER)).to_numpy()
     updates = layering.inherit(np.where(is_update, 1, np.where(is_top, 0, -1)), parent)
     placed[placed] = (iteration[at[placed]] >= 0) & (updates[at[placed]] < 1)
-    total = np.bincount(iteration[at[placed]], weights=length[placed], minlength=len(home))
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
-    in_block = layering.inherit(in_block, parent) == 1
-    chosen = placed.copy()
-    chosen[placed] = in_block[at[placed]]
-    covered = np.bincount(iteration[at[chosen]], weights=length[chosen], minlength=len(home))
-    keeps = medians(covered / np.maximum(total, 1), series, int(series.max()) + 1)[series] >= most
+    in_block, of_launch = layering.inherit(in_block, parent) == 1, iteration[at[placed]]
+    keeps = np.zeros(len(home), bool)
+    shares = ((length[placed], constants.most_ratio), (np.ones(len(of_launch)), constants.holds_ratio))
+    for weights, least in shares:  # most of the time, or nearly all launches
+        total, covered = (np.bincount(of_launch, weights * part, len(home)) for part in (1, in_block[at[placed]]))
+        keeps |= medians(covered / np.maximum(total, 1), series, int(series.max()) + 1)[series] >= least
     keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
     number = np.full(len(nodes) + 1, -1, np.int64)
     number[:-1][keep] = np.arange(int(keep.sum()))

@@ -37,6 +37,7 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
         return nothing
     parent = nodes["parent_id"].to_numpy()
     held = rollup.add_up(_own_time(nodes, activities), parent)
+    count = rollup.add_up(np.bincount(activities["node_id"].to_numpy(), minlength=len(nodes)), parent)
     recorded = layer & ~is_operator & (nodes["kind"].to_numpy() != int(NodeKind.INFERRED))
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
     is_convolution = names.folded_with("(?i)conv")[nodes["folded_id"].to_numpy()]
@@ -44,6 +45,7 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
     if held[recorded].sum() >= constants.most_ratio * total:  # a range or two around a collective are no layers
         return nothing
     is_led = held[outermost & is_convolution].sum() >= constants.convolution_ratio * total
+    is_led &= count[outermost & is_convolution].sum() >= constants.near_ratio * count[outermost].sum()  # no stem alone
     return nothing if is_led else outermost
 
 
