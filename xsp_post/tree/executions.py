@@ -175,7 +175,10 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         chosen = chosen if chosen is None or chosen.turn is not None else finder.whole_of(chosen, found)
         if chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
-            spare = constants.near_ratio if chosen.turn is None else 0.0
+            is_compiled = bool(
+                finder.ranges.has_dialect("torch_compile")[chosen.spans].all()
+            )  # a model, or pieces of it
+            spare = constants.near_ratio * (1 - 2 * is_compiled) if chosen.turn is None else 0.0
             least = 0.0 if periods is None else (1 - spare) * periods.coverage_ratio
             if periods is not None and least > chosen.coverage_ratio:
                 # what stands as often in each turn of the launches and holds less is a stage of what repeats: of a
@@ -186,8 +189,9 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 turn, turns = np.searchsorted(periods.starts_ns, begins, side="right"), len(periods.starts_ns)
                 held = np.bincount(turn, minlength=turns + 1)[1:]
                 is_stage = abs(periods.names[0][1] - count) <= max(1, constants.near_ratio * count)
-                middle = held if chosen.turn is None else held[1:-1]  # the recording may begin and end inside a turn
+                middle = held[1:-1]  # the recording may begin and end inside a turn
                 is_stage |= len(middle) >= constants.fewest_turns and bool((middle == middle[0]).all())
+                is_stage &= not is_compiled or held.max(initial=0) > 1
                 chosen = [*whole, periods][0] if is_stage else chosen
     return chosen, [c for c in found if c is not chosen]
 
@@ -290,6 +294,7 @@ class _Finder:
         if candidate.turn is not None:
             return candidate.rule == CYCLES and bool(self.ranges.has_role("module")[spans].all())
         is_part = candidate.coverage_ratio < self.constants.holds_ratio
+        is_part |= bool(self.ranges.has_dialect("torch_compile")[spans].all())
         return is_part and not self.ranges.has_role("iteration")[spans].any()
 
     def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
