@@ -504,3 +504,73 @@ def prefill_before_counted_tokens():
                     d.item()
         d.idle(1_000, 3_000)
     return d.program("", "x")
+
+
+def networks_one_after_the_other():
+    """Nine batches of a convolution network, then nine of a transformer; the last batch of each has fewer samples."""
+    d = desk()
+    for batch in range(18):
+        few = batch % 9 // 8
+        convolution = [(f"sm80_xmma_fprop_implicit_gemm_tilesize{64 + few}x{8 * n}x32_cudnn", 20) for n in range(25)]
+        with d.new("x"):
+            if batch < 9:
+                d.kernels(
+                    [row for one in convolution for row in (one, ("bn_fw_tr_1C11", 9), ("launch_clamp_scalar", 5))]
+                )
+                d.go("pool")
+            else:
+                d.kernels([("implicit_convolve_sgemm", 20)])
+                d.go("ln_attn", "ln_mlp", times=5, size=1 - 0.5 * few)
+                d.go("head")
+    d.item()
+    return d.program("", "x")
+
+
+def _trained(d, forward, update="adamw"):
+    d.go(*["uns_fw"] * forward, "loss", *["uns_bw"] * forward, update)
+
+
+def evaluation_after_every_third_step():
+    """Nine steps; behind every third, and so behind the last, a forward pass alone."""
+    d = desk()
+    for n in range(9):
+        with d.new("x"):
+            _trained(d, 2)
+        if n % 3 == 2:
+            with d.any():
+                d.go("uns_fw", "uns_fw", "metric")
+    return d.program("", "x")
+
+
+def averaged_weights():
+    """Eight steps; each ends with an average of all weights, behind their update."""
+    d = desk()
+    for _ in range(8):
+        with d.new("x"):
+            d.kernels([("distribution_elementwise_grid_stride_kernel", 4)])
+            _trained(d, 1)
+            d.kernels([("vectorized_elementwise_kernel<lerp>", 2), ("vectorized_elementwise_kernel<copy>", 2)] * 20)
+    d.go("head")
+    return d.program("", "x")
+
+
+def boxes_in_any_number():
+    """Eight pictures; the network ends with a loop over classes that were found, three to seven."""
+    d = desk()
+    for classes in (5, 3, 5, 7, 5, 5, 4, 5):
+        with d.new("x"):
+            d.go("conv", times=8)
+            for _ in range(classes):
+                names = ("vectorized_elementwise_kernel<ge>", "reduce_kernel<max>", "index_elementwise_kernel", "sort")
+                d.kernels([(name, 3) for name in names * 2] + [("index_put", 3)])
+                d.item()
+    return d.program("", "x")
+
+
+def generator_after_five_critics():
+    """Three times five updates of a critic and one of the generator, which is half as long."""
+    d = desk()
+    for n in range(18):
+        with d.new("x"):
+            _trained(d, 1 if n % 6 == 5 else 2)
+    return d.program("", "x")

@@ -19,12 +19,12 @@ from xsp_post.tree.structure.fold import find_loops
 
 BELOW = {
     "fewest_parts": (2, 28), "alike_ratio": (0.45, 3157), "near_ratio": (0.0, 21),
-    "most_ratio": (0.25, 3105), "holds_ratio": (0.675, 3115), "large_ratio": (0.01, 7), "convolution_ratio": (0.0, 2),
-    "slow_start": (0.2, 6), "fewest_turns": (1, 3101),
+    "most_ratio": (0.25, 3105), "holds_ratio": (0.675, 3115), "large_ratio": (0.01, 7),
+    "convolution_ratio": (0.0, 3191), "slow_start": (0.2, 6), "fewest_turns": (1, 3101),
 }  # fmt: skip
 ABOVE = {
     "fewest_launches": (400, 6), "fewest_parts": (16, 3014), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3157),
-    "near_ratio": (0.6, 9), "most_ratio": (0.665, 3177), "holds_ratio": (1.0, 3101), "large_ratio": (0.95, 6),
+    "near_ratio": (0.6, 9), "most_ratio": (0.665, 3153), "holds_ratio": (1.0, 3101), "large_ratio": (0.95, 6),
     "slow_start": (50.0, 13),
 }  # fmt: skip
 SIDES = [(name, *side) for sides in (BELOW, ABOVE) for name, side in sides.items()]

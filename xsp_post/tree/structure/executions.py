@@ -7,7 +7,7 @@ row is an execution of another kind (the prefill before the decoding). Where onl
 execution.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -352,7 +352,6 @@ def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tup
     starts, ends, series = _evaluations_apart(structure, starts, ends, series, constants)
     if not len(starts):
         return _of_layers(structure, layers, launches)
-    starts, ends, series = _with_odd_firsts(structure, starts, ends, series, launches)
     return _with_others(structure, starts, ends, series, layers, launches), ""
 
 
@@ -459,15 +458,19 @@ def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> 
 
 def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray, constants: Constants) -> list[int]:
     """Of the kinds of the turns those that are steps or passes, if there are any; of others those with a part of the
-    work, also beside steps of training (what they learn from is made), but not beside passes (parts of the model)."""
-    share = _shares(structure, is_turn, duration)
+    work, also beside steps of training (what they learn from is made), but beside passes (parts of the model) only what
+    computes before the first of them, and nowhere else (another part of the program)."""
+    loops, share = structure.loops, _shares(structure, is_turn, duration)
     used = np.unique(structure.turn_kind[is_turn]).tolist()
     named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
     large = [k for k in used if share[k] >= constants.most_ratio**2]
     if large and share[named].sum() < constants.most_ratio / 2:
         return large
-    has_passes = any(structure.kinds[k].role == PASS for k in named)
-    return named if has_passes else sorted({*named, *large})
+    first = loops.turn_start[is_turn & np.isin(structure.turn_kind, named)].min(initial=len(duration))
+    last = [loops.turn_end[is_turn & (structure.turn_kind == k)].max() for k in used]
+    before = [k for k, end in zip(used, last, strict=True) if end <= first and structure.kinds[k].has_products]
+    more = large if not any(structure.kinds[k].role == PASS for k in named) else []
+    return sorted({*named, *more, *(k for k in before if named and share[k] >= constants.near_ratio)})
 
 
 def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
@@ -595,18 +598,19 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     # what follows an update up to the end of a turn, or to where the next looks tokens up
     bounds = np.union1d(np.append(ends, len(launches)), np.flatnonzero(traits.family == EMBEDDING))
     after = int(np.median(bounds[np.searchsorted(bounds, last, side="right")] - last))
-    cut = last + (after if after <= constants.uneven_ratio * size else 1)
+    works = does_layer_work(traits, np.arange(last[0], last[0] + after)).any()  # else weights are averaged, too
+    cut = last + (1 if works and after > constants.uneven_ratio * size else after)
     is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
     if not is_even.all():
         return starts, ends, series
-    kind, rest = int(series[np.argmax(ends - starts)]) if len(series) else 0, starts >= cut[-1]
-    first = 0
+    kind, first = int(series[np.argmax(ends - starts)]) if len(series) else 0, 0
     for said in (traits.family, launches.symbols):  # what was prepared before is in none
         begins = _begins(said, said[cut[0] : cut[1]])
         held = np.diff(np.searchsorted(begins, np.r_[0, cut]))
         first = begins[0] if held[0] == held[1:].max() else first
+    rest = (starts >= cut[-1]) | (ends <= first)
     starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(launches)), ends[rest]]
-    return starts, ends, np.r_[np.full(len(cut), kind), series[rest]]
+    return _sorted(starts, ends, np.r_[np.full(len(cut), kind), series[rest]])
 
 
 def _evaluations_apart(
@@ -635,51 +639,6 @@ def _evaluations_apart(
     return starts, ends, series
 
 
-def _with_odd_firsts(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches
-) -> Found:
-    """The first execution of a loop may differ from the others (it tunes its kernels, or makes the optimiser's state),
-    and the last one (of fewer samples): it is one with what was taken for pieces of it. A forward pass in such a
-    training step is none."""
-    symbols, traits, constants = launches.symbols, launches.traits, launches.constants
-    updated = np.where(traits.is_optimiser, np.cumsum(does_layer_work(traits, np.arange(len(symbols)))), -1)
-    for kind in dict.fromkeys(series.tolist()):
-        turn = _usual_turn(starts, ends, series, kind)
-        size = turn[1] - turn[0]
-        is_step = structure.kinds[kind].role == STEP
-        mine = np.flatnonzero((series == kind) & (ends - starts >= constants.holds_ratio * size))
-        before, behind = np.r_[0, ends[mine]], np.r_[starts[mine], len(symbols)]
-        is_far = behind - before >= constants.holds_ratio * size
-        for left, right in zip(before[is_far].tolist(), behind[is_far].tolist(), strict=True):
-            others = (starts >= left) & (ends <= right) & (is_step | (series == kind))
-            stays = (starts >= left) & (ends <= right) & ~others
-            left = max(left, int(ends[stays].max(initial=0)))
-            room = right - left
-            if not constants.holds_ratio * size <= room <= 2 * size:
-                continue
-            if len(np.unique(updated[left:right])) != len(np.unique(updated[turn[0] : turn[1]])):
-                continue  # nothing was learned, or more often
-            usual = symbols[turn[0] : turn[1]]
-            if len(_begins(symbols[left:right], usual)) > len(_begins(usual, usual)):
-                continue  # several turns
-            odd = _odd_turn(symbols, left, right, [turn], constants)
-            is_last = odd is None and right == len(symbols)
-            if is_last and _is_of_families(traits.family, (left, right), turn, constants):
-                odd = left, right
-            if odd is not None and odd[1] - odd[0] >= constants.holds_ratio * size:
-                kept, one = (starts[~others], ends[~others], series[~others]), (*odd, kind)
-                starts, ends, series = _sorted(*(np.append(*both) for both in zip(kept, one, strict=True)))
-                break
-    return starts, ends, series
-
-
-def _is_of_families(family: np.ndarray, one: tuple[int, int], other: tuple[int, int], constants: Constants) -> bool:
-    """Whether two stretches are of the same families in the same order: the library chooses kernels by shapes."""
-    piece, turn = family[slice(*one)], family[slice(*other)]
-    slack = 2 + round(constants.drift_ratio * len(turn))
-    return abs(len(piece) - len(turn)) <= slack and agreement(piece, turn, slack) >= constants.holds_ratio * len(turn)
-
-
 def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Where in a stretch the three launches stand that a turn begins with."""
     pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
@@ -691,29 +650,50 @@ def _with_others(
     launches: Launches,
 ) -> Found:  # fmt: skip
     """With what lies before, between and after the executions and is one as well: a turn that is odd or was cut off,
-    and passes through layers of other kernels."""
+    passes through layers of other kernels, and what computes and begins as an execution, or comes again."""
     loops, symbols, constants = structure.loops, launches.symbols, launches.constants
+    first = slice(*_usual_turn(starts, ends, series, int(series[0])))  # a first one with more in it (it tunes) is one
+    is_part = ends[0] - starts[0] < constants.holds_ratio * len(symbols[first]) <= ends[0]
+    is_part &= ends[0] < (1 + constants.holds_ratio) * len(symbols[first]) and symbols[0] == symbols[first][0]
+    starts, ends = np.r_[0 if is_part else starts[0], starts[1:]], ends.copy()
     begin, end = np.r_[0, ends], np.r_[starts, len(symbols)]
-    more: list[tuple[int, int, int]] = []
+    traits, family, more = launches.traits, launches.traits.family, list[tuple[int, int, int]]()
     other = int(series.max()) + 1
     names: dict[int, int] = {}
     content = Hashed.of(symbols).stretches(begin, end)
     usual = {kind: _usual_turn(starts, ends, series, kind) for kind in np.unique(series).tolist()}
+    sizes = {kind: turn[1] - turn[0] for kind, turn in usual.items()}
     for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
         a, b = int(begin[k]), int(end[k])
-        near = k if k < len(starts) else k - 1
-        before = k - 1 if k else k
+        near, before = (int(series[i]) for i in (min(k, len(starts) - 1), max(k - 1, 0)))
         inside = layers[(loops.start[layers] >= a) & (loops.end[layers] <= b)]
-        least = np.full(len(inside), constants.fewest_parts)
-        if (content == content[k]).sum() >= constants.fewest_turns:  # what recurs shows it with two layers
-            known = [structure.kinds[kind] for kind in loops.kind[inside].tolist()]
-            least[[len(attentions(launches.traits, np.arange(one.start, one.end))) > 0 for one in known]] = 2
-        inside = inside[loops.count[inside] >= least]
-        turns = [usual[int(series[i])] for i in dict.fromkeys((near, before))]
-        odd = _odd_turn(symbols, a, b, turns, constants)
-        held = loops.kind[(loops.start >= turns[0][0]) & (loops.end <= turns[0][1])]
-        if odd is not None and np.isin(loops.kind[inside], held).all():
-            more.append((*odd, int(series[near])))
+        inside = inside[loops.count[inside] >= constants.fewest_parts]
+        held = loops.kind[(loops.start >= usual[near][0]) & (loops.end <= usual[near][1])]
+        is_held = bool(np.isin(loops.kind[inside], held).all())
+        if is_held and _is_cut(symbols, a, b, (usual[near], usual[before]), constants):
+            more.append((a, b, near))
+            continue
+        rows = np.arange(a, b)
+        works, begins = np.flatnonzero(does_layer_work(traits, rows)), [np.zeros(0, np.int64)]
+        for kind, turn in usual.items():  # as executions do, those of fewer samples by other kernels
+            said = family if abs(b - a - sizes[kind]) <= constants.uneven_ratio * sizes[kind] else symbols
+            at = _begins(said[a:b], said[slice(*turn)])
+            begins.append(at[:: max(1, len(_begins(said[slice(*turn)], said[slice(*turn)])))] if len(at) else at)
+        begins = np.unique(np.concatenate(begins))
+        is_again = len(rows) >= constants.fewest_launches and not len(inside)
+        is_again &= 1 < (content == content[k]).sum() <= constants.most_ratio * len(starts)  # in some gaps, not in most
+        begins = np.zeros(1, np.int64) if is_again else begins
+        several = len(inside) > max(len(begins), 1) and not has_gradients(traits, rows)
+        if len(works) and not several and len(begins) and begins[0] <= works[0]:
+            first, last = a + int(begins[0]), int(works[-1] - begins[0])
+            for at, stop in _parts(begins - begins[0], family[first:b], last, sizes.values(), constants):
+                said = symbols[first + at : first + stop]
+                like = [k for k, n in sizes.items() if abs(stop - at - n) <= constants.uneven_ratio * n
+                        and np.isin(said, symbols[slice(*usual[k])]).mean() >= constants.holds_ratio]  # fmt: skip
+                key = int(loops.kind[inside[0]]) if len(inside) else ~(first + at)
+                number = like[0] if like else names.setdefault(key, other + len(names))
+                size, _ = sizes.setdefault(number, stop - at), usual.setdefault(number, (first + at, first + stop))
+                more.append((first + at, first + min(stop, at + size), number))
         elif len(inside):
             for row in inside.tolist():
                 first, stop = int(loops.start[row]), int(loops.end[row])
@@ -723,10 +703,28 @@ def _with_others(
                 number = names.setdefault(int(loops.kind[row]), other + len(names))
                 more.append((first, stop, number))
                 a = stop
+        elif k and not len(works) and does_layer_work(traits, np.arange(*usual[before])).any():  # the rest of one
+            is_rest = np.isin(family[a:b], family[slice(*usual[before])]).mean() >= constants.holds_ratio
+            ends[k - 1] = b if is_rest else a
     if not more:
         return starts, ends, series
     extra = np.array(more, np.int64)
     return _sorted(*(np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series))))
+
+
+def _parts(
+    begins: np.ndarray, piece: np.ndarray, last: int, sizes: Iterable[int], constants: Constants
+) -> list[tuple[int, int]]:
+    """The parts of a stretch that begin at ``begins``, as long as usual at most. If there is one, and not as long as
+    executions are (``sizes``): its repeats, enough of them, if they hold nearly all up to its ``last`` work."""
+    is_one = any(abs(len(piece) - size) <= constants.uneven_ratio * size for size in sizes)
+    for size in _begins(piece, piece)[1:].tolist() if len(begins) == 1 and not is_one else ():
+        held = size + int(np.argmin(np.append(piece[size:] == piece[:-size], False))) // size * size
+        if held >= constants.fewest_parts * size and held >= constants.holds_ratio * last:
+            return [(at, at + size) for at in range(0, held, size)] + [(held, len(piece))] * bool(last >= held)
+    stops = np.append(begins[1:], len(piece))
+    stops = np.minimum(stops, begins + int(np.median(stops - begins)))
+    return list(zip(begins.tolist(), stops.tolist(), strict=True))
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:
@@ -737,37 +735,17 @@ def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: 
     return int(starts[row]), int(ends[row])
 
 
-def _odd_turn(
-    symbols: np.ndarray, a: int, b: int, like: list[tuple[int, int]], constants: Constants
-) -> tuple[int, int] | None:
-    """Where in [a, b) an execution lies that has more or less in it than its neighbours, or was cut off at an end of
-    the recording; None for none."""
+def _is_cut(symbols: np.ndarray, a: int, b: int, turns: Iterable[tuple[int, int]], constants: Constants) -> bool:
+    """Whether [a, b) is what was recorded of an execution that was cut off at an end of the recording."""
     piece = symbols[a:b]
-    for start, end in like:
-        turn = symbols[start:end]
-        size, slack = end - start, 2 + round(constants.drift_ratio * (end - start))
-        if size < 2 * constants.fewest_parts or len(piece) < max(size // 10, 3):
-            continue
-        least = constants.alike_ratio * min(len(piece), size)
-        if a == 0 and len(piece) < size and agreement(piece, turn[size - len(piece) :], slack) >= least:
-            return a, b
-        if b == len(symbols) and len(piece) < size and agreement(piece, turn[: len(piece)], slack) >= least:
-            return a, b
-        # all of a turn is there: it begins as turns do
-        for at in _begins(piece, turn)[:1].tolist():
-            rest = piece[at:]
-            stop = np.flatnonzero((rest[:-2] == turn[-3]) & (rest[1:-1] == turn[-2]) & (rest[2:] == turn[-1]))
-            rest = rest[: int(stop[-1]) + 3] if len(stop) else rest
-            common = _in_common(rest, turn)
-            is_part = common >= constants.holds_ratio * len(rest) >= constants.most_ratio * size and len(stop)
-            if len(rest) <= 2 * size and (common >= constants.alike_ratio * size or is_part):
-                return a + at, a + at + len(rest)
-    return None
-
-
-def _in_common(one: np.ndarray, other: np.ndarray) -> int:
-    width = int(max(one.max(), other.max())) + 1
-    return int(np.minimum(np.bincount(one, minlength=width), np.bincount(other, minlength=width)).sum())
+    for turn in [symbols[slice(*turn)] for turn in turns]:
+        slack, least = 2 + round(constants.drift_ratio * len(turn)), max(len(turn) // 10, 3)
+        parts = [turn[-len(piece) :]] * (a == 0) + [turn[: len(piece)]] * (b == len(symbols))
+        if least <= len(piece) < len(turn) >= 2 * constants.fewest_parts and any(
+            agreement(piece, part, slack) >= constants.alike_ratio * len(piece) for part in parts
+        ):
+            return True
+    return False
 
 
 def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Executions:

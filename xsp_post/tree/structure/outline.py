@@ -74,7 +74,7 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     tops = _iterations(sequence)
     phase_rows = _phases(sequence)
     homes = pd.concat([tops, phase_rows], ignore_index=True)
-    blocks = _carried_over(sequence, _blocks(sequence, homes))
+    blocks = _carried_over(sequence, _with_firsts(sequence, _blocks(sequence, homes)))
     starts, ends = (np.append(np.sort(phase_rows[c].to_numpy()), len(sequence) + 1) for c in ("start", "end"))
     blocks = blocks[ends[np.searchsorted(starts, blocks["start"])] > blocks["end"]]  # a phase lies in no block
     is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
@@ -197,6 +197,19 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
         series_index=sequence.executions.series[owner], loop_kind=kind[rows],
         content=(kind[rows] + 1).astype(np.uint64),
     )  # fmt: skip
+
+
+def _with_firsts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
+    """With the first layer of a row, which may begin with another launch than the others (a pooling, no activation)."""
+    kind, start, end, home = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end", "iteration_index"))
+    begin, before = np.maximum(2 * start - end + 1, 0), np.r_[0, np.maximum.accumulate(end)][: len(end)]
+    known, hashed = sequence.structure.kinds, Hashed.of(sequence.symbols)
+    can = np.array([k.role == IS_LAYER and k.has_products for k in known], bool)[kind]
+    can &= (begin > sequence.executions.starts[home]) & (begin >= before) & (begin < start)
+    can &= hashed.stretches(begin, start) == hashed.stretches(start + 1, end)
+    return pd.concat([blocks, blocks[can].assign(start=begin[can] - 1, end=start[can])]).sort_values(
+        "start", kind="stable"
+    )
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:

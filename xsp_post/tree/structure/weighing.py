@@ -18,11 +18,11 @@ WEIGHTS = {
     "time": 4.1,  # of the device time: what the executions hold, 0…1
     "description": -2.28,  # of the launches: what describes them with these executions, 0…1
     "folded": -4.03,  # the same with one turn of each loop inside an execution
-    "unevenness": -5.21,  # of the natural logarithm of their launches: the standard deviation
-    "alike_begin": 2.35,  # of the executions: those that begin with the family of the usual one, 0…1
+    "unevenness": -5.21,  # of the natural logarithm of their launches, of each kind: the standard deviation
+    "alike_begin": 2.35,  # of the executions: those that begin with the family of the usual one of their kind, 0…1
     "alike_first": 2.55,  # families of the first one, if the recording begins with it: likeness to the usual one, 0…1
     "left_before": -4.11,  # families of what stands before the first one: likeness to the usual one, 0…1
-    "left_behind": -6.49,  # families of what stands behind the last one: likeness to the usual one, 0…1
+    "left_behind": -6.49,  # families of what stands behind the last one, not between: likeness to the usual one, 0…1
     "pauses": 1.83,  # of as many of the longest pauses of the host: those before an execution, 0…1
     "no_update": -3.17,  # of the launches, where weights are updated: those of executions without an update, 0…1
     "more_updates": -1.0,  # of the launches, where weights are updated: those of executions with several updates, 0…1
@@ -70,9 +70,12 @@ def terms(source: str, found: Found, facts: SequenceFacts) -> dict[str, float]:
     size, n = ends - starts, len(facts)
     main = series == np.argmax(np.bincount(series, weights=size))
     usual = _usual(np.flatnonzero(main), size)
-    first = usual if main[0] else _usual(np.flatnonzero(series == series[0]), size)
+    number, often = np.unique(series, return_inverse=True, return_counts=True)[1:]
+    likes = np.array([_usual(np.flatnonzero(number == one), size) for one in range(len(often))])[number]
+    likes[often[number] == 1] = usual
     held = _families(starts, ends, facts)
     outside = _families(np.array([0, ends[-1]]), np.array([starts[0], n]), facts)
+    between = _families(ends[:-1], starts[1:], facts)
     begin, end, hashed = _folded(starts, ends, facts)
     inner = starts[starts > 0]
     at = facts.pause[inner]
@@ -82,11 +85,11 @@ def terms(source: str, found: Found, facts: SequenceFacts) -> dict[str, float]:
         "time": float((facts.time[ends] - facts.time[starts]).sum() / facts.time[-1]),
         "description": _description(starts, ends, facts.hashed, n - size.sum()) / n,
         "folded": _description(begin, end, hashed, n - size.sum()) / n,
-        "unevenness": float(np.std(np.log(size[main]))),
-        "alike_begin": float((facts.family[starts] == facts.family[starts[usual]]).mean()),
-        "alike_first": _likeness(held[0], held[first]) if starts[0] == 0 else 1.0,
-        "left_before": _likeness(outside[0], held[usual]),
-        "left_behind": _likeness(outside[1], held[usual]),
+        "unevenness": float(np.std(np.log(size) - (np.bincount(number, np.log(size)) / often)[number])),
+        "alike_begin": float((facts.family[starts] == facts.family[starts[likes]]).mean()),
+        "alike_first": float(_likeness(held[0], held[likes[0]])) if starts[0] == 0 else 1.0,
+        "left_before": float(_likeness(outside[0], held[usual])),
+        "left_behind": _likeness(outside[1], held[usual]) * (1 - _likeness(outside[1], between).max(initial=0) ** 2),
         "pauses": float((at >= facts.sorted_pause[-len(inner)]).mean()) if is_known else 0.0,
         "no_update": float(size[updates == 0].sum() / size.sum()) if len(facts.updates) else 0.0,
         "more_updates": float(size[updates > 1].sum() / size.sum()),
@@ -125,9 +128,9 @@ def _families(starts: np.ndarray, ends: np.ndarray, facts: SequenceFacts) -> np.
     owner = np.repeat(np.arange(len(size)), size)
     at = np.arange(len(owner)) + np.repeat(starts - np.cumsum(size) + size, size)
     often = np.bincount(owner * facts.families + facts.family[at], minlength=len(size) * facts.families)
-    return often.reshape(len(size), -1)
+    return often.reshape(len(size), facts.families)
 
 
-def _likeness(one: np.ndarray, other: np.ndarray) -> float:
-    """Of what either holds, what both do, 0…1."""
-    return float(np.minimum(one, other).sum() / max(int(np.maximum(one, other).sum()), 1))
+def _likeness(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Of what either holds, what both do, 0…1; of each row of ``other``."""
+    return np.minimum(one, other).sum(axis=-1) / np.maximum(np.maximum(one, other).sum(axis=-1), 1)
