@@ -439,3 +439,19 @@ def test_inferred_layers_say_their_pass_where_both_are_shown(tmp_path):
     results = analyze([machine.write(program, tmp_path / "ring")])
     names = [one.name for one in places(results, main_limit(results)) if one.name]
     assert [name.rpartition(" in ")[2] for name in names] == ["backward", "forward"], names
+
+
+@pytest.mark.parametrize(("has_part", "next_work"), [(True, "part"), (False, "copies host→device")])
+def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_work, tmp_path):
+    builder = ExportBuilder().process(100).thread(100).gpu()
+    for at in range(0, 20_000 * US, 1_000 * US):
+        builder.range("step", at, at + 990 * US).range("first", at + 1, at + 20 * US)
+        builder.kernel("gemm", launch=(at + US, at + 3 * US), run=(at + 4 * US, at + 20 * US))
+        late = at + 900 * US
+        if has_part:
+            builder.range("part", late, late + 20 * US)
+            builder.kernel("gemm2", launch=(late + US, late + 3 * US), run=(late + 4 * US, late + 20 * US))
+        else:
+            builder.memcpy(1 << 20, launch=(late + US, late + 3 * US), run=(late + 4 * US, late + 20 * US))
+    results = analyze([builder.write(tmp_path / "report.sqlite")], STEPS)
+    assert place_text(places(results, main_limit(results))[0]) == f"step before {next_work}: host code"

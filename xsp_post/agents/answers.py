@@ -12,9 +12,10 @@ from typing import Any
 from xsp_post.base.errors import UsageError, in_words
 from xsp_post.model.results import Results, for_people, part_text, records
 from xsp_post.model.schemas import TABLES, unit_of
-from xsp_post.reports.gaps import balance, not_known
+from xsp_post.reports.gaps import not_known
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.text import visible
+from xsp_post.reports.trust import balances
 from xsp_post.tables.catalogue import table_name, why_empty
 
 LIMIT_BYTES = 16_000
@@ -144,9 +145,9 @@ def compare(base: Results, other: Results, top: int = 6) -> Answer:
 def _balance(results: Results) -> list[Answer]:
     """Per question the time of every way of attribution, without counts."""
     return [
-        {**{key: row[key] for key in ("question", "device_ns", "closes")},
-         "parts": [{key: part[key] for key in ("attribution", "device_ns")} for part in row["parts"]]}
-        for row in balance(results)
+        {"question": one.question, "device_ns": one.device_ns, "closes": one.closes,
+         "parts": [{"attribution": way, "device_ns": time} for way, _, time in one.ways]}
+        for one in balances(results)
     ]  # fmt: skip
 
 

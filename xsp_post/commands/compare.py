@@ -114,7 +114,7 @@ def _section(console: "Console", title: str, table_name: str, frame: "pd.DataFra
     from rich.text import Text
 
     from xsp_post.model.schemas.views import titles_of
-    from xsp_post.reports.text import shorten
+    from xsp_post.reports.text import cut_alike
 
     console.print(f"\n{title}", style="bold")
     differs = frame[frame["change"].isin(_SHOWN)]
@@ -126,9 +126,9 @@ def _section(console: "Console", title: str, table_name: str, frame: "pd.DataFra
         is_text = column in (columns[0], "in_layer", "source_line", "change")
         table.add_column(titles[column], justify="left" if is_text else "right", no_wrap=True)
     styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
-    for row in listed[columns].to_dict("records"):
-        cells = {**row, columns[0]: shorten(str(row[columns[0]]), room)}
-        table.add_row(*(Text(str(cells[c]), style=styles.get(str(cells[c]), "")) for c in columns))
+    listed = listed[columns].assign(**{columns[0]: cut_alike(listed[columns[0]].astype(str).tolist(), room)})
+    for row in listed.itertuples(index=False):
+        table.add_row(*(Text(str(cell), style=styles.get(str(cell), "")) for cell in row))
     console.print(table)
     if len(listed) < len(frame):
         none = ", none of which shows a difference" if len(listed) == len(differs) else ""

@@ -1,21 +1,14 @@
 """Results → what is not known: device work without a launch, a range or a layer, and what no statement can rest on."""
 
-from typing import Any
-
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.text import visible
-from xsp_post.reports.trust import balance_data, balances
+from xsp_post.reports.trust import balances
 
 _MOST_FINDINGS = 12
 
 # kinds of ranges that a program or its framework wrote
 _RECORDED = ("push_pop", "start_end", "library", "operator", "module", "annotation")
-
-
-def balance(results: Results) -> list[dict[str, Any]]:
-    """Per question (launch, layer): the device operations and time of every way of attribution, and their sum."""
-    return [balance_data(one) for one in balances(results)]
 
 
 def not_known(results: Results) -> list[dict[str, str]]:
@@ -33,14 +26,14 @@ _LOST = (
 
 
 def _from_balance(results: Results) -> list[tuple[str, str]]:
-    totals = {row["question"]: row for row in balance(results)}
+    found = {one.question: one for one in balances(results)}
     said = []
     for question, way, what, why in _LOST:
-        total = totals.get(question, {"parts": []})
-        for part in (part for part in total["parts"] if part["attribution"] == way):
-            ratio = format_ratio_percent(part["device_ns"] / max(total["device_ns"], 1))
-            amount = f"{format_count(part['operation_count'])} device operations, {format_ns(part['device_ns'])}"
-            said.append((what, f"{amount}, {ratio} of the device time, {why}"))
+        for name, count, time in found[question].ways if question in found else ():
+            if name == way:
+                ratio = format_ratio_percent(time / max(found[question].device_ns, 1))
+                amount = f"{format_count(count)} device operations, {format_ns(time)}"
+                said.append((what, f"{amount}, {ratio} of the device time, {why}"))
     captures = frame_or_empty(results, "captures", ["graph_count", "graph_ns"])
     if captures["graph_count"].sum():
         said.append((

@@ -17,7 +17,7 @@ from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
 from xsp_post.reports.trust import Balance, Split
-from xsp_post.reports.verdict import first_shares
+from xsp_post.reports.verdict import first_shares, shares
 from xsp_post.reports.why import reach_of, with_reason
 from xsp_post.tables.analyses.advice import Advice
 
@@ -35,14 +35,14 @@ def first_screen(summary: Summary) -> str:
         tops.append((title + where, top_rows(summary.top_layers[:_TOP], outside)))
     if summary.top_kernels:
         tops.append((f"The {summary.device.work} that take most{where}", top_rows(summary.top_kernels[:_TOP])))
-    return macro("first_screen")(summary, _shares(summary), [_action(one) for one in summary.advice], tops)
+    return macro("first_screen")(summary, _shares(summary), [_action(one) for one in summary.said.advice], tops)
 
 
 def _shares(summary: Summary) -> list[dict[str, Any]]:
     """What would be saved if a resource took half its time, as the terminal says it; all together is the whole bar."""
     return [
         {**one, "margin": one["high_gain_ratio"] - one["gain_ratio"], "width": f"{200 * max(one['gain_ratio'], 0):.1f}"}
-        for one in first_shares(summary.shares)
+        for one in first_shares(shares(summary.said.limit))
     ]
 
 

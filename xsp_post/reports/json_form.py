@@ -13,7 +13,6 @@ from xsp_post.reports import theme
 from xsp_post.reports.blocks import Chart, Drawing, Note, Section, Table
 from xsp_post.reports.document import build
 from xsp_post.reports.text import plain
-from xsp_post.reports.trust import balance_data
 
 
 def report_dict(results: Results, *, case: int | None = None, only: Sequence[str] = ()) -> dict[str, Any]:
@@ -29,14 +28,17 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
         "facts": [asdict(fact) for fact in summary.facts],
         "verdict": summary.verdict,
         "time_split": [asdict(split) for split in summary.splits],
-        "advice": [asdict(one) for one in summary.advice],
+        "advice": [asdict(one) for one in summary.said.advice],
         "top_layers": [_top(row) for row in summary.top_layers],
         "outside_layers": None if summary.outside is None else _top(summary.outside),
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
-            {**balance_data(b), "self_operation_count": b.self_operation_count, "self_device_ns": b.self_device_ns}
-            for b in summary.balances
+            {
+                **asdict(one),
+                "parts": [dict(zip(("attribution", "operation_count", "device_ns"), way)) for way in one.ways],
+            }
+            for one in summary.balances
         ],
         "trust": _rows(summary.trust),
         "sections": [_section(section) for section in document.sections],

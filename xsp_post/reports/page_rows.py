@@ -118,15 +118,13 @@ def sorted_by(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
 
 def by_cost(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The rows of a table as the page sorts them, events the longest first; as they are where neither is so."""
-    if table in _EVENTS and len(frame):
-        length = frame["end_ns"] - frame["start_ns"]
-        return frame.loc[length.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
-    return sorted_by(frame, costs_of(table))
+    length = {"duration_ns": frame["end_ns"] - frame["start_ns"]} if table in _EVENTS else {}
+    return sorted_by(frame.assign(**length), costs_of(table))
 
 
 def costs_of(table: str) -> tuple[str, ...]:
     """What rows of a table are sorted by, ``-column`` the largest first; none where they have an order of their own."""
-    own = (_COSTS[table],) if table in _COSTS else ()
+    own = ("-duration_ns",) if table in _EVENTS else (_COSTS[table],) if table in _COSTS else ()
     return next((row.sort for row in TABLES.values() if row.schema == table and row.sort), own)
 
 

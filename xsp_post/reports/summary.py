@@ -19,9 +19,8 @@ from xsp_post.reports.facts import Device, Fact, device_of, facts
 from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
-from xsp_post.reports.verdict import shares, verdict
-from xsp_post.reports.where import Place, next_capture, places, spares_little
-from xsp_post.tables.analyses.advice import Advice, advise, why_none
+from xsp_post.reports.verdict import verdict
+from xsp_post.reports.why import Why, why
 from xsp_post.tables.analyses.limits import find_limit
 
 TOP = 5
@@ -51,13 +50,7 @@ class Summary:
     facts: list[Fact]
     verdict: dict[str, Any]  # kind, word, sentence, evidence
     splits: list[Split]
-    shares: list[dict[str, Any]]  # as `verdict.shares`
-    shares_of: str
-    advice: list[Advice]
-    no_advice: str  # why there is none
-    where: list[Place]  # the ranges with most of what limits
-    next_capture: str  # what to record next; "" nothing more would show
-    is_next_first: bool  # before the advice
+    said: Why
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
@@ -74,32 +67,15 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     captures = frame_or_empty(results, "captures")
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
-    limit, balanced = find_limit(results, captures_of(results, case)), balances(results)
-    split, advised, held = device_split(results, limit), advise(results, limit), places(results, limit)
+    limit = find_limit(results, captures_of(results, case))
+    split = device_split(results, limit)
     return Summary(
-        title,
-        " · ".join(filter(None, (part_sentence(results), machine))),
-        case,
-        facts(results, case),
-        verdict(results, limit),
-        [] if split is None else [split],
-        shares(limit),
-        format_ns(limit.of_device_ns),
-        advised,
-        "" if advised or not limit.window_ns else why_none(results, limit),
-        held,
-        next_capture(results, limit, held, advised),
-        spares_little(limit, advised),
-        top_layers,
-        outside,
-        _top_kernels(results, case),
-        device_of(results),
-        balanced,
-        shown_findings(results),
-        trust_data(results, case),
-        [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
+        title, " · ".join(filter(None, (part_sentence(results), machine))), case, facts(results, case),
+        verdict(results, limit), [] if split is None else [split], why(results, limit, is_first=True), top_layers,
+        outside, _top_kernels(results, case), device_of(results), balances(results), shown_findings(results),
+        trust_data(results, case), [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
         part_text(results),
-    )
+    )  # fmt: skip
 
 
 def _workload(captures: pd.DataFrame, case: cases.Case | None) -> tuple[str, str]:

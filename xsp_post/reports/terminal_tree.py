@@ -91,13 +91,13 @@ def _labels(rows: list[Row], room: int) -> list[str]:
     rooms = [room - 2 * row["indent"] - len(_times(row) + _mark(row)) for row in rows]
     is_copy = [row["span_kind"] in ("memcpy", "memset") for row in rows]
     fitting = [(_fitting_copy if one else _fitting)(label, left) for one, label, left in zip(is_copy, labels, rooms)]
-    alike: dict[str, list[int]] = {}
-    for number, text in enumerate(fitting):
-        alike.setdefault(text, []).append(number)
-    for numbers in alike.values():
+    alike: dict[tuple[str, int], list[int]] = {}
+    for number, (text, left) in enumerate(zip(fitting, rooms)):
+        is_cut = text != labels[number] and not is_copy[number] and not text.startswith("… ")
+        alike.setdefault((text[: left // 3] if is_cut else text, left), []).append(number)
+    for (_, left), numbers in alike.items():
         if len({labels[k] for k in numbers}) > 1:
-            least = max(min(rooms[k] for k in numbers), 6)
-            for k, text in zip(numbers, cut_alike([labels[k] for k in numbers], least)):
+            for k, text in zip(numbers, cut_alike([labels[k] for k in numbers], max(left, 6))):
                 fitting[k] = text
     return fitting
 

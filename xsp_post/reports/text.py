@@ -7,6 +7,7 @@ a name cannot reorder, hide or fake its surroundings. Escaping is the page's bus
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -111,21 +112,32 @@ def fitted(write: Callable[[int], str], most: int) -> str:
     return next((text for text in texts if len(text) <= most), write(8))
 
 
-def cut_alike(texts: list[str], length: int) -> list[str]:
-    """Texts of at most so many letters, cut in what they have in common: texts that differ stay different where the
-    length leaves room for that."""
-    long = [text for text in texts if len(text) > length]
-    if not long:
-        return texts
-    pairs = enumerate(zip(min(texts), max(texts)))
-    start = next((place for place, (one, other) in pairs if one != other), 0)
-    start -= len(texts[0][:start]) - len(texts[0][:start].rstrip("0123456789"))  # a number is not cut
-    head = max(length - 1 - max(len(text) - start for text in long), 0)
-    begun = [f"{text[:head]}…{text[start:]}" if start > head + 2 and len(text) > length else text for text in texts]
-    found = [shorten(text, length) for text in begun]
-    if len({*found}) < len({*texts}):
-        found = [f"…{text[1 - length :]}" if len(text) > length else text for text in begun]
+def cut_alike(texts: Sequence[str], length: int) -> list[str]:
+    """Texts of at most so many letters. Those that begin alike are cut in what they have in common, so that they stay
+    different where the length leaves room for that; a number is not cut."""
+    found = [shorten(text, length) for text in texts]
+    for begin in dict.fromkeys(text[: length // 3] for text in texts if len(text) > length):
+        rows = [row for row, text in enumerate(texts) if len(text) > length and text.startswith(begin)]
+        alike = [texts[row] for row in rows]
+        start = _shared(alike)
+        end = min(_shared([text[:start:-1] for text in alike]), length)
+        inner = [text[start : len(text) - end] for text in alike]
+        is_told = max(map(len, inner)) > length - 2 and len({found[row] for row in rows}) == len(set(alike))
+        if is_told or len(set(alike)) == 1 or not start + end:
+            continue
+        for row, text, middle in zip(rows, alike, cut_alike(inner, max(length - 2, 1))):
+            room = length - len(middle) - 2
+            head = min(start, max(room - end, room - room // 3))
+            tail = min(end, room - head)
+            before, after = "…" * (head < start), "…" * (tail < end)
+            found[row] = f"{text[:head]}{before}{middle}{after}{text[len(text) - tail :]}"
     return found
+
+
+def _shared(texts: list[str]) -> int:
+    """How many letters texts begin with alike, without a number at the end of these."""
+    alike = takewhile(lambda pair: pair[0] == pair[1], zip(min(texts), max(texts)))
+    return len("".join(one for one, _ in alike).rstrip("0123456789"))
 
 
 _RETURN_TYPE = re.compile(r"^(?:void|int|float|double|bool)\s+")

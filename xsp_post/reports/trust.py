@@ -1,7 +1,7 @@
 """Results → the source and spread of each number, and the balance of device work."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -72,17 +72,6 @@ def balances(results: Results, capture_id: int | None = None) -> list[Balance]:
         closes = bool(sums.eq(totals[amounts]).all(axis=None))
         found.append(Balance(question, shown, capture_count=len(totals), closes=closes, **counts))
     return found
-
-
-_OF_BALANCE = ("question", "capture_count", "operation_count", "device_ns", "closes")
-
-
-def balance_data(balance: Balance) -> dict[str, Any]:
-    """A balance as JSON-ready values, without what is in no layer."""
-    return {
-        **{name: getattr(balance, name) for name in _OF_BALANCE},
-        "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in balance.ways],
-    }
 
 
 def trust_data(results: Results, case: cases.Case | None) -> pd.DataFrame:

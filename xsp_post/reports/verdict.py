@@ -103,14 +103,16 @@ def _left_out(results: Results, limit: Limit) -> str:
     known = frame_or_empty(results, "execution_candidates", ["capture_id", "coverage_ratio", "is_chosen", "option"])
     known = known[known["capture_id"].isin(limit.captures)]
     is_chosen = known["is_chosen"].astype(bool)
-    share = format_ratio_percent(known.loc[is_chosen, "coverage_ratio"].sum(), 0)
+    held = known.loc[is_chosen, "coverage_ratio"].sum()
+    times = of_captures(results, "captures", limit.captures, ["device_ns", "copy_ns"]).sum()
+    rest = "; most of the rest is copies" if 2 * times["copy_ns"] > (1 - held) * times["device_ns"] else ""
     others = known[~is_chosen & known["option"].astype(str).ne("")].nlargest(1, "coverage_ratio")
     said = [
         sentence("note.left-out-other", share=format_ratio_percent(row["coverage_ratio"], 0), option=row["option"])
         for row in others.to_dict("records")
-        if row["coverage_ratio"] >= 2 * known.loc[is_chosen, "coverage_ratio"].sum()
+        if row["coverage_ratio"] >= 2 * held
     ]
-    return " ".join([sentence("note.left-out-work", share=share), *said])
+    return " ".join([sentence("note.left-out-work", share=format_ratio_percent(held, 0), rest=rest), *said])
 
 
 def _outside(results: Results, limit: Limit, queued_ns: int) -> str:
@@ -391,16 +393,11 @@ def limit_data(results: Results, limit: Limit, *, with_details: bool = True) -> 
     """A limit with its words, as data. The details take analyses that nothing else may ask for."""
     details = [latency_note(results, limit), *details_of(results, limit)] if with_details else []
     return {
-        "kind": limit.kind,
-        "word": word_of(limit),
-        "sentence": sentence_of(results, limit),
-        "details": [one for one in details if one],
-        "window": window_of(results, limit),
-        **{name: getattr(limit, name) for name in ("reason", "scope", "device_count", "window_ns", "busy_ns")},
-        "idle_ns": limit.window_ns - limit.busy_ns,
-        "unknown_ns": limit.unknown_ns,
-        "limits": list(limit.limits),
-        "gains": shares(limit),
+        "kind": limit.kind, "word": word_of(limit), "sentence": sentence_of(results, limit),
+        "details": [one for one in details if one], "window": window_of(results, limit), "reason": limit.reason,
+        "scope": limit.scope, "device_count": limit.device_count, "window_ns": limit.window_ns,
+        "busy_ns": limit.busy_ns, "idle_ns": limit.window_ns - limit.busy_ns, "unknown_ns": limit.unknown_ns,
+        "limits": list(limit.limits), "gains": shares(limit),
         "together_gain_ratio": limit.together.gain_ratio if limit.together else None,
         "groups": [{"group": group, "time_ns": time, "ratio": limit.ratio(group)} for group, time in limit.groups],
     }  # fmt: skip

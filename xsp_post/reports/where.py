@@ -196,9 +196,12 @@ def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -
                                                              if resource == "loading" else ~loads)]  # fmt: skip
     what = mine["cause"].astype(object) + "\n" + mine["call_name"].astype(object).fillna("")
     time = mine["idle_ns"].to_numpy(np.int64)
-    between = np.where(mine["scope"].eq(BETWEEN), time, 0)
+    is_between, rows = mine["scope"].eq(BETWEEN).to_numpy(), _rows_of(paths, mine)
+    # what was inferred around the work between executions is no range
+    in_range = ~(is_between & paths["is_inferred"].to_numpy(bool)[rows])
+    rows = _rows_of(paths, mine.assign(path_id=mine["path_id"].where(in_range)))
     longest = mine["longest_ns"].to_numpy(np.int64) * (limit.device_count == 1)
-    found = _Amounts(_rows_of(paths, mine), what.to_numpy(object), time, None, between, longest)
+    found = _Amounts(rows, what.to_numpy(object), time, None, time * is_between, longest)
     return found, float(time.sum())
 
 
@@ -216,9 +219,8 @@ def _followed(results: Results, limit: Limit, paths: pd.DataFrame) -> pd.DataFra
         right_on="start_ns", by=[*keys], direction="forward", suffixes=("", "_next"),
     )  # fmt: skip
     node = frame_or_empty(results, "nodes", ["node_id", "path_id"]).set_index("node_id")["path_id"]
-    rows = [_rows_of(paths, found.assign(path_id=found[of].map(node))) for of in ("node_id", "node_id_next")]
-    return pd.DataFrame({"row": rows[0], "next_row": rows[1], "name": found["name"].fillna("").astype(str),
-                         "time_ns": found["end_ns"] - found["start_ns"]})  # fmt: skip
+    row, next_row = (_rows_of(paths, found.assign(path_id=found[of].map(node))) for of in ("node_id", "node_id_next"))
+    return found.assign(row=row, next_row=next_row, time_ns=found["end_ns"] - found["start_ns"])
 
 
 class _Tree:
@@ -312,17 +314,19 @@ class _Tree:
         between = sentence("bar.own") if is_own and name else ""
         if self.amounts.between_ns is not None and self.amounts.longest_ns is not None:
             found = replace(found, longest_ns=int(self.amounts.longest_ns[inside].max()))
-            if is_whole and 2 * int(self.amounts.between_ns[inside].sum()) > time:
+            if not name and 2 * int(self.amounts.between_ns[inside].sum()) > time:
                 between = self.between
             elif (is_own or is_whole) and what == "host_code\n" and (work := self._next(mask)):
                 between = sentence("bar.before", work=work)
+            elif not name:
+                between = sentence("bar.nowhere" if self.is_recorded.any() else "bar.launches")
         return [replace(found, name=f"{name} {between}" if name and between else name, between=between)]
 
     def _next(self, mask: np.ndarray) -> str:
         """What devices ran after most of the host code directly in some ranges: a range inside these, a copy or a
         kernel; '' where that differs."""
         waits = self.followed()
-        waits = waits[mask[waits["row"]] & waits["name"].ne("")]
+        waits = waits[mask[waits["row"]] & waits["name"].notna()]
         inner, texts = self.is_recorded & self.forest.inside(mask), waits["name"].to_numpy(object, copy=True)
         is_kernel = ~waits["name"].str.contains("→").to_numpy()
         for row in waits["next_row"].unique().tolist():  # ranges, not events
@@ -370,7 +374,7 @@ class _Tree:
             kinds = set(self.name[self._executions_around(rows)])  # decode, prefill
         around = around or (kinds.pop() if len(kinds) == 1 else "")
         name = inferred(name) if self.is_inferred[rows[0]] else name
-        return times + _short(name), _short(around)
+        return times + _short(name), _short(around) if around not in name else ""
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
@@ -417,8 +421,7 @@ def what_text(place: Place, most: int = 40) -> str:
         words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
         return sentence("bar.elsewhere", resource=" and ".join(words))
     if place.is_unnamed and not place.name:
-        said = sentence("bar.host", place=place.between) if place.between else sentence("bar.unnamed")
-        return said + _at_once(place)
+        return sentence("bar.host", place=place.between) + _at_once(place)
     if not place.what:
         return ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
@@ -434,7 +437,8 @@ def what_text(place: Place, most: int = 40) -> str:
 def _at_once(place: Place) -> str:
     """``, 8.02 ms at once``: a single pause is half of a wait."""
     is_one = 2 * place.longest_ns >= place.time_ns > 0
-    return sentence("bar.at-once", time=format_ns(place.longest_ns)) * is_one
+    longest, whole = format_ns(place.longest_ns), format_ns(place.time_ns)
+    return sentence("bar.at-once", time=f"{longest} " * (longest != whole)) * is_one
 
 
 def place_text(place: Place, most: int = 60) -> str:
@@ -457,7 +461,7 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     is_work = first.resource in _WORK and not first.name  # what limits, not where
     within = name if is_work else inside(name)
     if first.is_unnamed and not first.name:
-        within = first.between or "in no range"
+        within = first.between
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))

@@ -17,11 +17,11 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, frame_or_empty, part_text
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.replay.experiment import TOGETHER
-from xsp_post.reports.cases import main_captures, own_verdicts
+from xsp_post.reports.cases import own_verdicts
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.serving import step_lines
 from xsp_post.reports.terminal_text import one_line, say
-from xsp_post.reports.text import fitted
+from xsp_post.reports.text import cut_alike, fitted, shorten
 from xsp_post.reports.verdict import (
     cause_text,
     coverage_note,
@@ -69,12 +69,13 @@ class Why:
     beyond: str = ""  # of the user's time what the verdict's leaves out, for a first screen: the host before or after
 
 
-def why(results: Results, *, layer: str = "", is_first: bool = False, is_brief: bool = False) -> Why:
+def why(results: Results, limit: Limit | None = None, *, layer: str = "", is_first: bool = False,
+        is_brief: bool = False) -> Why:  # fmt: skip
     """The limit, the five largest causes and what to do next. ``layer``: causes of these layers only. ``is_first``:
     only what `print_first` says; ``is_brief``: only what `print_why` says without ``verbose``."""
     from xsp_post.tables.analyses.advice import advise, why_none
 
-    limit = main_limit(results)
+    limit = limit or main_limit(results)
     advice = tuple(advise(results, limit))
     none = "" if advice or not limit.window_ns else why_none(results, limit)
     where = () if layer else tuple(places(results, limit))
@@ -97,9 +98,10 @@ def why(results: Results, *, layer: str = "", is_first: bool = False, is_brief: 
     )  # fmt: skip
     if is_brief:
         return brief
+    is_one = len(limit.captures) == 1 and limit.scope == "execution"
     return replace(
         brief, replay_note=replay_note(results), ranks=ranks_line(results), places=places_line(results),
-        critical_path=_path_line(results, limit) if has_kernels else "",
+        critical_path=critical_path_line(results, limit.captures[0]) if has_kernels and is_one else "",
     )  # fmt: skip
 
 
@@ -135,11 +137,6 @@ def replay_note(results: Results) -> str:
     """That only a part of a large capture was replayed; "" where all was."""
     is_part = frame_or_empty(results, "experiment", ["is_part"])["is_part"]
     return sentence("note.replay-part") if is_part.astype(bool).any() else ""
-
-
-def _path_line(results: Results, limit: Limit) -> str:
-    captures = main_captures(results) or frame_or_empty(results, "captures", ["capture_id"])["capture_id"].tolist()
-    return critical_path_line(results, captures[0]) if len(captures) == 1 and limit.scope == "execution" else ""
 
 
 _MOST_PLACES = 2
@@ -234,7 +231,10 @@ def _print_causes(console: Console, said: Why, verbose: bool) -> None:
     limit, room = said.limit, max(console.width - _BEFORE_CAUSE, 6)
     if said.where and not verbose:
         title = sentence("bar.where")
-        rows = [(one.ratio, one.time_ns, fitted(partial(place_text, one), room)) for one in said.where]
+        names, most = [one.name for one in said.where], room * 2 // 3
+        kept = [name if cut == shorten(name, most) else cut for name, cut in zip(names, cut_alike(names, most))]
+        texts = [fitted(partial(place_text, replace(one, name=name)), room) for one, name in zip(said.where, kept)]
+        rows = [(one.ratio, one.time_ns, text) for one, text in zip(said.where, texts)]
     else:
         of = f" ({_idle_of(limit)})" if verbose else ""
         title = sentence("bar.causes", time=_of_device(limit, limit.window_ns - limit.busy_ns), of=of)
