@@ -34,10 +34,8 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
-            {
-                **asdict(one),
-                "parts": [dict(zip(("attribution", "operation_count", "device_ns"), way)) for way in one.ways],
-            }
+            {**asdict(one),
+             "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in one.ways]}
             for one in summary.balances
         ],
         "trust": _rows(summary.trust),
@@ -46,7 +44,7 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
             {"id": e.id, "title": e.title, "analyses": list(e.analyses), "recorded_by": e.recorded}
             for e in document.missing
         ],
-    }
+    }  # fmt: skip
 
 
 def _top(row: Any) -> dict[str, Any]:

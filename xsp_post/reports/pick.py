@@ -100,20 +100,13 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd
     frame = layers[columns].iloc[order[wanted]].astype({"layer_path": object})
     frame = frame.assign(row=order[wanted], group=group[wanted])
     by_time, by_index = frame.groupby("group"), frame.sort_values("layer_index").groupby("group")
-    groups = pd.DataFrame(
-        {
-            "first": by_time["row"].last(),
-            "layer_count": by_time.size(),
-            "latency_ns": by_time["latency_ns"].sum(),
-            "latency_ratio": by_time["latency_ratio"].sum(),
-            "min_ns": by_time["latency_ns"].min(),
-            "max_ns": by_time["latency_ns"].max(),
-            "first_index": by_index["layer_index"].first(),
-            "last_index": by_index["layer_index"].last(),
-            "first_path": by_index["layer_path"].first(),
-            "last_path": by_index["layer_path"].last(),
-        }
-    )
+    groups = pd.DataFrame({
+        "first": by_time["row"].last(), "layer_count": by_time.size(), "latency_ns": by_time["latency_ns"].sum(),
+        "latency_ratio": by_time["latency_ratio"].sum(), "min_ns": by_time["latency_ns"].min(),
+        "max_ns": by_time["latency_ns"].max(), "first_index": by_index["layer_index"].first(),
+        "last_index": by_index["layer_index"].last(), "first_path": by_index["layer_path"].first(),
+        "last_path": by_index["layer_path"].last(),
+    })  # fmt: skip
     return groups.reindex(largest).reset_index(drop=True)
 
 
