@@ -454,4 +454,4 @@ def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_wor
         else:
             builder.memcpy(1 << 20, launch=(late + US, late + 3 * US), run=(late + 4 * US, late + 20 * US))
     results = analyze([builder.write(tmp_path / "report.sqlite")], STEPS)
-    assert place_text(places(results, main_limit(results))[0]) == f"step before {next_work}: host code"
+    assert place_text(places(results, main_limit(results))[0]) == f"step: host code before {next_work}"

@@ -12,13 +12,7 @@ from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty, of_captures
-from xsp_post.model.schemas.units import (
-    format_count,
-    format_flop_per_byte,
-    format_flop_per_s,
-    format_ns,
-    format_ratio_percent,
-)
+from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.replay.recording import shared_captures
@@ -136,7 +130,7 @@ def _of_records(results: Results, limit: Limit) -> str:
     is_host = bool({"host", "launches"} & set(limit.limits))
     if not is_host or mine.empty:
         return ""
-    return sentence("note.records", count=format_count(int(mine["count"].iloc[0])), example=mine["example"].iloc[0])
+    return sentence("note.records", example=mine["example"].iloc[0])
 
 
 def _measured_without(results: Results, limit: Limit) -> str:

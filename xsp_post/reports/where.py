@@ -64,7 +64,7 @@ class Place:
     all_ns: int = 0
     is_rest: bool = False
     line: str = ""  # ``net.py:66``, of a module whose source line is known
-    between: str = ""  # ``between executions of step``: most of the time of code in no range lies there
+    between: str = ""  # ``between executions of step``: most of the time directly in the place lies there
     longest_ns: int = 0  # of its pieces, of one device; 0 of several, and of work
     is_inferred: bool = False  # nobody gave it its name
 
@@ -320,7 +320,7 @@ class _Tree:
                 between = sentence("bar.before", work=work)
             elif not name:
                 between = sentence("bar.nowhere" if self.is_recorded.any() else "bar.launches")
-        return [replace(found, name=f"{name} {between}" if name and between else name, between=between)]
+        return [replace(found, between=between)]
 
     def _next(self, mask: np.ndarray) -> str:
         """What devices ran after most of the host code directly in some ranges: a range inside these, a copy or a
@@ -420,18 +420,17 @@ def what_text(place: Place, most: int = 40) -> str:
     if place.is_rest:
         words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
         return sentence("bar.elsewhere", resource=" and ".join(words))
-    if place.is_unnamed and not place.name:
-        return sentence("bar.host", place=place.between) + _at_once(place)
     if not place.what:
-        return ""
+        return place.between
+    between = f" {shorten(place.between, most + _MORE)}" if place.between else ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
     if place.resource in ("kernels", "communication"):
-        return time + short_kernel(visible(place.what), most)
+        return time + short_kernel(visible(place.what), most) + between
     if place.resource == "copies":
-        return time + shown(place.what)
+        return time + shown(place.what) + between
     cause, _, call = place.what.partition("\n")
     by = f" ({called(call)})" if 0 < len(called(call)) <= most else ""
-    return time + sentence(f"cause.{cause}") + by + _at_once(place)
+    return time + sentence(f"cause.{cause}") + by + between + _at_once(place)
 
 
 def _at_once(place: Place) -> str:
@@ -460,8 +459,8 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     name = shorten(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
     within = name if is_work else inside(name)
-    if first.is_unnamed and not first.name:
-        within = first.between
+    if first.between:
+        within = f"{within} {first.between}" if first.name else first.between
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
