@@ -34,7 +34,7 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
         "top_kernels": [_top(row) for row in summary.top_kernels],
         "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
         "balance": [
-            {**asdict(one),
+            {**one._asdict(),
              "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in one.ways]}
             for one in summary.balances
         ],
