@@ -170,8 +170,7 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     inside = situation.place(rows) if code in _ELSEWHERE else ""
     # without a name for the code, in a range that does other things, too, nobody knows what it is
     is_sure = code != "host-code" or bool(inside or calls.idxmax())
-    # on a CPU operators share its caches with that code; to find out what it is saves nothing
-    is_bound = is_sure and (situation.limit.is_gpu or code not in _ELSEWHERE)
+    is_bound = is_sure and (situation.limit.is_gpu or code not in _ELSEWHERE)  # operators of a CPU share its caches
     ideal = f"host:{inside}=none" if inside else ""
     return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(inside),
                            ideal=ideal, is_sure=is_sure, is_bound=is_bound)  # fmt: skip

@@ -174,8 +174,7 @@ def _attention(situation: Situation) -> list[Found]:
     if not count:
         return []
     facts = {"attention_count": count, "time_ns": situation.kernels["duration_ns"].to_numpy()[between].sum()}
-    found = _goes(situation, "fuse-attention", np.where(beside, 0.0, 1.0), facts)
-    return [replace(one, has_estimate=False) for one in found]  # most is in products, which then write no scores
+    return [replace(one, has_estimate=False) for one in _goes(situation, "fuse-attention", 1.0 - beside, facts)]
 
 
 def _elementwise(situation: Situation) -> list[Found]:
