@@ -190,5 +190,5 @@ def test_a_contradiction_is_found():
 
 def _as(limit: Limit, limits: tuple[str, ...], gain: float | None = None) -> Limit:
     """The same limit with another answer."""
-    gains = [one if gain is None or one.resources != limits else replace(one, gain_ratio=gain) for one in limit.gains]
+    gains = [one if gain is None or one.resources != limits else one._replace(gain_ratio=gain) for one in limit.gains]
     return replace(limit, kind="kernel", limits=limits, gains=tuple(gains))
