@@ -390,6 +390,7 @@ def test_interrupted_batch_goes_on_where_it_was(tmp_path):
     for path in sorted(path for path in (tmp_path / "in").iterdir() if path.name not in recorded)[1:]:
         path.unlink()
     left = len(list((tmp_path / "in").iterdir()))
+    (out / "stores" / ".c0.xsp.sqlite.xsp-1.part" / "in").mkdir(parents=True)  # the folder of a child that was killed
     done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=True)
     printed = json.loads(done.stdout)["data"]
     assert not list(out.rglob("*.part*"))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
 from xsp_post.base.output import make_folder, read_note, write_text
 from xsp_post.batch.engines import outcomes
@@ -96,9 +97,9 @@ def _prepared(folder: Path) -> Path:
     if not os.path.isfile(folder / STATE) and any(folder.iterdir()):
         raise OutputError(f"{folder} holds files that are not of xsp-post batch.", code="batch-folder")
     folder = folder.resolve()
-    for left in (folder / part for part in (STORES, RECORDS)):
-        for file in left.rglob(".*.part*"):  # of a worker that was killed; one batch at a time owns a folder
-            file.unlink(missing_ok=True)
+    for left in (STORES, RECORDS):  # of a worker that was killed; one batch at a time owns a folder
+        for part in list((folder / left).rglob(".*.part*")):
+            stops.remove(part)
     if not (folder / STATE).is_file():
         # from now on the folder is a batch's, whenever it is interrupted
         write_text(folder / STATE, "{}\n", force=True)
