@@ -46,6 +46,7 @@ EXECUTIONS = {
     ("lodgers", 45): "the first step was cut off, and its mark is lacking: the others bound the steps",
     ("lodgers", 108): "an update before all of a model's work ends no step",
     ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
+    ("travellers", 80): "a last execution that was cut off is one",
 }
 
 
