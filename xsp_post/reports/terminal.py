@@ -60,7 +60,7 @@ def print_tree(
     captures = results.frame("captures").set_index("capture_id", drop=False)
     is_screen, wanted = not (verbose or layer or rank is not None), ""
     said = why(whole or results, is_first=True) if is_screen and not own_verdicts(results) else None
-    left = _SCREEN - bool(said and said.beyond)
+    left = _SCREEN - bool(said and said.beyond) - bool(is_screen and late_rank_line(results))
     if is_screen and are_one_job(results):  # all do the same: the first that the others wait for, else the first
         late = frame_or_empty(results, "ranks").query("is_straggler == True")["capture_name"]
         captures = pd.concat([captures[captures["source_name"].isin(late)], captures])[:1]

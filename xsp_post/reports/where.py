@@ -422,7 +422,7 @@ def what_text(place: Place, most: int = 40) -> str:
         return sentence("bar.elsewhere", resource=" and ".join(words))
     if not place.what:
         return place.between
-    between = f" {shorten(place.between, most + _MORE)}" if place.between else ""
+    between = f" {shorten(place.between, most // 2 + _MORE)}" if place.between else ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
     if place.resource in ("kernels", "communication"):
         return time + short_kernel(visible(place.what), most) + between
