@@ -124,7 +124,7 @@ def test_advice_promises_no_more_than_what_it_names_holds(name, codes, torch, ca
         assert ("pinned" in copies.what) == (name != "nsys/fsdp_2gpu_h100.sqlite")  # there they stay on the device
     if "timesformer" in name:  # 12 layers, each with attention over space and over time
         assert advice["fuse-attention"].evidence.startswith("24 times softmax")
-        assert 80e6 < advice["fuse-attention"].estimate_ns < 90e6  # what is between; the products are in the bound
+        assert advice["fuse-attention"].estimate_ns == -1  # products write no scores then, how much less is not known
         assert 120e6 < advice["fuse-attention"].bound_ns < 130e6 and advice["fuse-attention"].bound_source == "replay"
 
 

@@ -114,9 +114,9 @@ def test_the_holder_is_the_shortest_of_the_same_execution_around_a_range_if_it_i
     rows = [*holders, *((t, 10 * s, n, run) for t, s, n, run in loose)]
     names = ("thread_index", "start_ns", "length", "iteration_index")
     nodes = pd.DataFrame({name: np.array([row[k] for row in rows], np.int64) for k, name in enumerate(names)})
-    nodes["end_ns"] = nodes["start_ns"] + nodes["length"]
-    at = np.arange(len(rows))
-    found = other_threads._innermost(nodes, at[: len(holders)], at[len(holders) :])
+    nodes = nodes.assign(end_ns=nodes["start_ns"] + nodes["length"], depth=1)
+    at, where = np.arange(len(rows)), nodes["iteration_index"].to_numpy()
+    found = other_threads._innermost(nodes, where, at[: len(holders)], at[len(holders) :])
     for row, (thread, begin, span, run) in enumerate(rows[len(holders) :]):
         around = [
             (n, i, t) for i, (t, s, n, r) in enumerate(holders)

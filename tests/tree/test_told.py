@@ -77,13 +77,13 @@ def test_told_programs_that_are_read_wrongly(name, ranges, question, tmp_path):
     assert answers[question].verdict == "right", READ_WRONGLY[name, ranges, question]
 
 
-CUT = "backward of another thread, or what comes after an inferred step, is not where the range is"
+CUT = "an inferred step crosses the end of a range"
 
 
 @pytest.mark.parametrize("name", [
-    "clip_two_towers", "nerf_rays",
+    "clip_two_towers", "nerf_rays", "activation_checkpointing",
     *(pytest.param(name, marks=pytest.mark.xfail(strict=True, reason=CUT))
-      for name in ("activation_checkpointing", "patchtst_epochs", "pgd_adversarial")),
+      for name in ("patchtst_epochs", "pgd_adversarial")),
 ])  # fmt: skip
 def test_own_ranges_hold_the_same_kernels_with_operators(name, tmp_path):
     marks = program_of(name, "marks")
@@ -91,6 +91,6 @@ def test_own_ranges_hold_the_same_kernels_with_operators(name, tmp_path):
     counts = []
     for program in (marks, program_of(name, "all")):
         nodes = captures_of([write(program, tmp_path / f"own_{len(counts)}")]).frame("nodes")
-        own = nodes[nodes["name"].isin(words)]
+        own = nodes[nodes["name"].isin(words) & ~nodes["is_inferred"]]
         counts.append(own.groupby(own["name"].astype(str))["kernel_count"].sum())
     pd.testing.assert_series_equal(*counts, check_dtype=False)

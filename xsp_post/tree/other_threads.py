@@ -10,43 +10,44 @@ import pandas as pd
 from xsp_post.arrays.intervals import depths, nest
 from xsp_post.model.levels import Level
 from xsp_post.model.trace import SpanKind
+from xsp_post.model.tree import NodeKind
 from xsp_post.tree.node_names import NodeNames
 
 _PHASES = ("forward", "backward", "optimizer", "train_step")
 
 
 def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
-    """Nodes with the outermost ranges of other threads below the execution they belong to. Needs iteration_index."""
+    """Nodes with the outermost ranges of other threads below the execution they belong to; operators below the plain
+    range that covers them, as kernels of a thread without ranges. Needs iteration_index."""
     iteration, parent = nodes["iteration_index"].to_numpy(), nodes["parent_id"].to_numpy()
-    level, kind = nodes["level"].to_numpy(), nodes["kind"].to_numpy()
-    thread = nodes["thread_index"].to_numpy()
-    loose = np.flatnonzero(
-        (parent == 0) & (iteration >= 0) & (level != int(Level.MODEL)) & (kind <= int(SpanKind.ANNOTATION))
-    )
-    models = np.flatnonzero(level == int(Level.MODEL))
-    if not len(loose) or not len(models):
+    thread, level = nodes["thread_index"].to_numpy(), nodes["level"].to_numpy()
+    is_model = level == int(Level.MODEL)
+    loose = (parent == 0) | (is_model[parent] & (thread != thread[parent]))
+    inferred = nodes["kind"].to_numpy() == int(NodeKind.INFERRED)
+    loose &= ~is_model & (inferred | (nodes["kind"].to_numpy() <= int(SpanKind.ANNOTATION))) & (thread >= 0)
+    target = np.full(len(nodes), -1, parent.dtype)
+    # a phase of the other thread is not a place for the other thread's ranges
+    is_plain = names.node_is("role", "phase", "")
+    is_phase = is_plain & ~loose & (thread >= 0) & np.isin(names.node_text("phase"), _PHASES)
+    is_plain &= names.node_is("dialect", "plain")
+    holders = np.flatnonzero((is_model | is_phase) & (iteration >= 0))
+    where = np.where(iteration >= 0, int(nodes["process_index"].max()) + 1 + iteration, nodes["process_index"])
+    is_unnamed = inferred | names.node_is("role", "operator")
+    for rows in (np.flatnonzero(loose & ~is_unnamed), np.flatnonzero(loose & is_unnamed)):
+        target[rows] = _innermost(nodes, where, holders, rows)
+        holders = np.union1d(holders, np.flatnonzero(is_plain))
+    if (target < 0).all():
         return nodes
-    role, phase = names.node_category("role"), names.node_category("phase")
-    plain = np.isin(role.categories.astype(str), ["phase", ""])[role.codes]
-    is_phase = plain & np.isin(phase.categories.astype(str), _PHASES)[phase.codes]
-    own = np.zeros(len(nodes), bool)
-    own[loose] = True  # a phase of the other thread is not a place for the other thread's ranges
-    is_holder = (is_phase & ~own & (thread >= 0)) | (level == int(Level.MODEL))
-    target = _innermost(nodes, np.flatnonzero(is_holder & (iteration >= 0)), loose)
-    moved = target >= 0
-    if not moved.any():
-        return nodes
-    changed = parent.copy()
-    changed[loose[moved]] = target[moved]
+    changed = np.where(target >= 0, target, parent)
     return nodes.assign(parent_id=changed, depth=depths(changed))
 
 
-def _innermost(nodes: pd.DataFrame, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
-    """The shortest holder of the same iteration around each loose range; −1 none, or one of its own thread."""
-    columns = ("iteration_index", "start_ns", "end_ns")
-    nesting = nest(*(nodes[c].to_numpy()[holders] for c in columns))
-    found = np.append(holders, -1)[nesting.innermost(*(nodes[c].to_numpy()[loose] for c in columns))]
-    thread = nodes["thread_index"].to_numpy()
+def _innermost(nodes: pd.DataFrame, where: np.ndarray, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
+    """The shortest holder in the same place (``where``: a number per node) around each loose range; −1 none, or one of
+    its own thread."""
+    thread, keys = nodes["thread_index"].to_numpy(), (where, nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy())
+    nesting = nest(*(key[holders] for key in keys), nodes["depth"].to_numpy()[holders])
+    found = np.append(holders, -1)[nesting.innermost(*(key[loose] for key in keys))]
     return np.where(thread[found] == thread[loose], -1, found)
 
 

@@ -33,7 +33,6 @@ OTHERS = (
 )  # fmt: skip
 # What does not hold yet: share of the work in the same executions, and in the same layers.
 KNOWN = {
-    ("cloverleaf_a100", "last_cut_off"): (0.75, 1.0), ("cloverleaf_a100", "halved"): (0.75, 1.0),
     ("ddp_2gpu_rtx3090_2026.3", "outer_range"): (1.0, 0.33), ("nvfuser_compile_h200", "outer_range"): (0.29, 1.0),
     ("nvfuser_compile_h200", "layer_ranges_gone"): (0.0, 1.0), ("nvfuser_h200", "outer_range"): (0.1, 0.5),
     ("nvfuser_h200", "layer_ranges_gone"): (0.0, 1.0), ("transformer_2.7b_a100_compiled", "halved"): (0.25, 1.0),
@@ -42,7 +41,7 @@ KNOWN = {
     ("compiled_graphs_rtx3060", "inner_ranges_gone"): (1.0, 0.989),
     ("compiled_rtx3060", "inner_ranges_gone"): (1.0, 0.28),
     ("dataloader_0_workers", "inner_ranges_gone"): (1.0, 0.89),
-    ("dataloader_4_workers", "inner_ranges_gone"): (1.0, 0.89), ("sam_vectorised", "inner_ranges_gone"): (1.0, 0.80),
+    ("dataloader_4_workers", "inner_ranges_gone"): (1.0, 0.89),
     ("gpu_only_mi210", "halved"): (0.07, 0.0), ("mtia_inference", "outer_range"): (0.13, 0.0),
     ("mtia_inference", "last_cut_off"): (0.97, 1.0), ("mtia_inference", "halved"): (0.94, 1.0),
     ("mtia_inference", "inner_ranges_gone"): (0.985, 0.96), ("mtia_inference", "layer_ranges_gone"): (0.79, 1.0),
