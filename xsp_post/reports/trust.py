@@ -197,7 +197,8 @@ _WORK = (
 )
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True)
+class Part:
     """``kind``: what it is, for its colour: kernel, copy, graph, communication, an idle cause"""
 
     kind: str
