@@ -294,7 +294,7 @@ def test_a_table_decoded_wrongly_is_read_by_sqlite_and_said(tmp_path, monkeypatc
             if change == "row_number"
             else {"columns": ("id", "big", "skipped", "last", "text", "small")}
         )
-        return replace(stored, **changed)
+        return stored._replace(**changed)
 
     monkeypatch.setattr(sqlite_tables.asked, "stored", wrong)
     request = Request("t", (WantedColumn("id", "id"), WantedColumn("small", "small")))

@@ -65,16 +65,17 @@ def test_the_execution_of_a_piece_is_the_last_started_one_around_it(runs, asked)
         assert found[row] == (100 + max(around)[1] if around else -1)
 
 
-@given(st.lists(st.integers(0, 5), max_size=4), st.integers(1, 4))
-def test_blocks_are_stretches_of_one_device_and_hold_every_gap_once(counts, at_once):
+@given(st.lists(st.integers(0, 5), max_size=4), st.integers(1, 4), st.integers(0, 40))
+def test_blocks_are_stretches_of_one_device_and_hold_every_gap_once(counts, at_once, edges):
     device = np.repeat(np.arange(len(counts)), counts)
     before, idle._AT_ONCE = idle._AT_ONCE, at_once
     try:
-        blocks = list(idle._blocks(device))
+        blocks = list(idle._blocks(device, edges))
     finally:
         idle._AT_ONCE = before
     assert np.concatenate([np.arange(len(device))[one] for one in blocks]).tolist() == list(range(len(device)))
     for one in blocks:
         assert len({*device[one].tolist()}) <= 1 and (len(device[one]) or not len(device))
         assert len(device[one]) <= at_once
-    assert len(blocks) <= max(len(counts) + len(device) // at_once, 1)
+        assert len(device[one]) <= max(at_once * len(device) // max(edges, 1), 1)  # edges lie evenly
+    assert edges > len(device) or len(blocks) <= max(len(counts) + len(device) // at_once, 1)

@@ -161,7 +161,7 @@ def test_a_change_gives_the_same_after_a_replay_and_alone(made, data):
         changed.orders, changed.queue_depth = changed.orders[:0], 2
     one, other = replay(used, changed), replay(fresh, changed)
     for name in ("call_start_ns", "call_end_ns", "start_ns", "end_ns", "is_settled"):
-        assert np.array_equal(vars(one)[name], vars(other)[name]), name
+        assert np.array_equal(getattr(one, name), getattr(other, name)), name
 
 
 def test_calls_follow_the_one_before_on_their_thread_or_take_turns():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pandas as pd
 import pytest
 
@@ -97,7 +95,7 @@ def test_two_that_save_little_alone_and_much_together_are_balanced():
     gains = [Gain((name,), gain, 0.02) for name, gain in ((KERNELS, 0.15), (HOST, 0.1), (LAUNCHES, 0.0))]
     everything = Gain((SYNCHRONISATION,), 0.5, 0.02)
     assert limits_of(gains, everything) == ((KERNELS,), False)  # a quarter alone is half of it
-    assert limits_of([replace(one, gain_ratio=one.gain_ratio * 0.99) for one in gains], everything) == (
+    assert limits_of([one._replace(gain_ratio=one.gain_ratio * 0.99) for one in gains], everything) == (
         (KERNELS,),
         True,
     )

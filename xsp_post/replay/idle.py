@@ -96,7 +96,7 @@ class IdleBlocks:
 def _blocks(device: np.ndarray, edges: int) -> Iterator[slice]:
     """Stretches of gaps of one device: those of one thread are disjoint within a device only."""
     begins = np.append(np.flatnonzero(np.diff(device, prepend=-1)), len(device))
-    step = 1 + _AT_ONCE * len(device) // max(len(device), edges, 1)
+    step = max(_AT_ONCE * len(device) // max(len(device), edges, 1), 1)
     for first, last in zip(begins[:-1].tolist(), begins[1:].tolist()):
         for low in range(first, last, step):
             yield slice(low, min(low + step, last))

@@ -45,9 +45,9 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
 def _innermost(nodes: pd.DataFrame, where: np.ndarray, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
     """The shortest holder in the same place (``where``: a number per node) around each loose range; −1 none, or one of
     its own thread."""
-    thread, keys = nodes["thread_index"].to_numpy(), (where, nodes["start_ns"].to_numpy(), nodes["end_ns"].to_numpy())
-    nesting = nest(*(key[holders] for key in keys), nodes["depth"].to_numpy()[holders])
-    found = np.append(holders, -1)[nesting.innermost(*(key[loose] for key in keys))]
+    thread, depth, start, end = (nodes[c].to_numpy() for c in ("thread_index", "depth", "start_ns", "end_ns"))
+    nesting = nest(where[holders], start[holders], end[holders], depth[holders])
+    found = np.append(holders, -1)[nesting.innermost(where[loose], start[loose], end[loose])]
     return np.where(thread[found] == thread[loose], -1, found)
 
 

@@ -652,9 +652,10 @@ def _with_others(
     """With what lies before, between and after the executions and is one as well: a turn that is odd or was cut off,
     passes through layers of other kernels, and what computes and begins as an execution, or comes again."""
     loops, symbols, constants = structure.loops, launches.symbols, launches.constants
-    first = slice(*_usual_turn(starts, ends, series, int(series[0])))  # a first one with more in it (it tunes) is one
-    is_part = ends[0] - starts[0] < constants.holds_ratio * len(symbols[first]) <= ends[0]
-    is_part &= ends[0] < (1 + constants.holds_ratio) * len(symbols[first]) and symbols[0] == symbols[first][0]
+    # a first one with more in it (it tunes) is one
+    whole = symbols[slice(*_usual_turn(starts, ends, series, int(series[0])))]
+    is_part = ends[0] - starts[0] < constants.holds_ratio * len(whole) <= ends[0]
+    is_part &= ends[0] < (1 + constants.holds_ratio) * len(whole) and symbols[0] == whole[0]
     starts, ends = np.r_[0 if is_part else starts[0], starts[1:]], ends.copy()
     begin, end = np.r_[0, ends], np.r_[starts, len(symbols)]
     traits, family, more = launches.traits, launches.traits.family, list[tuple[int, int, int]]()
@@ -674,22 +675,22 @@ def _with_others(
             more.append((a, b, near))
             continue
         rows = np.arange(a, b)
-        works, begins = np.flatnonzero(does_layer_work(traits, rows)), [np.zeros(0, np.int64)]
+        works, found = np.flatnonzero(does_layer_work(traits, rows)), [np.zeros(0, np.int64)]
         for kind, turn in usual.items():  # as executions do, those of fewer samples by other kernels
             said = family if abs(b - a - sizes[kind]) <= constants.uneven_ratio * sizes[kind] else symbols
-            at = _begins(said[a:b], said[slice(*turn)])
-            begins.append(at[:: max(1, len(_begins(said[slice(*turn)], said[slice(*turn)])))] if len(at) else at)
-        begins = np.unique(np.concatenate(begins))
+            known = said[slice(*turn)]
+            alike = _begins(said[a:b], known)
+            found.append(alike[:: max(1, len(_begins(known, known)))] if len(alike) else alike)
         is_again = len(rows) >= constants.fewest_launches and not len(inside)
         is_again &= 1 < (content == content[k]).sum() <= constants.most_ratio * len(starts)  # in some gaps, not in most
-        begins = np.zeros(1, np.int64) if is_again else begins
+        begins = np.zeros(1, np.int64) if is_again else np.unique(np.concatenate(found))
         several = len(inside) > max(len(begins), 1) and not has_gradients(traits, rows)
         if len(works) and not several and len(begins) and begins[0] <= works[0]:
             first, last = a + int(begins[0]), int(works[-1] - begins[0])
             for at, stop in _parts(begins - begins[0], family[first:b], last, sizes.values(), constants):
-                said = symbols[first + at : first + stop]
-                like = [k for k, n in sizes.items() if abs(stop - at - n) <= constants.uneven_ratio * n
-                        and np.isin(said, symbols[slice(*usual[k])]).mean() >= constants.holds_ratio]  # fmt: skip
+                own = symbols[first + at : first + stop]
+                like = [one for one, n in sizes.items() if abs(stop - at - n) <= constants.uneven_ratio * n
+                        and np.isin(own, symbols[slice(*usual[one])]).mean() >= constants.holds_ratio]  # fmt: skip
                 key = int(loops.kind[inside[0]]) if len(inside) else ~(first + at)
                 number = like[0] if like else names.setdefault(key, other + len(names))
                 size, _ = sizes.setdefault(number, stop - at), usual.setdefault(number, (first + at, first + stop))
