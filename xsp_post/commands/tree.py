@@ -44,7 +44,7 @@ def tree(
         tables = {name: shared.records(results, name) for name in names}
         document = {
             "part": part_text(results) or None,
-            "verdict": verdict_data(results),
+            "verdict": verdict_data(graph),
             "quantities": quantities(results),
             **tables,
         }
