@@ -175,9 +175,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         chosen = chosen if chosen is None or chosen.turn is not None else finder.whole_of(chosen, found)
         if chosen is not None and finder.may_be_stages(chosen):
             periods = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
-            is_compiled = bool(
-                finder.ranges.has_dialect("torch_compile")[chosen.spans].all()
-            )  # a model, or pieces of it
+            is_compiled = finder.is_compiled(chosen)  # a model, or pieces of it
             spare = constants.near_ratio * (1 - 2 * is_compiled) if chosen.turn is None else 0.0
             least = 0.0 if periods is None else (1 - spare) * periods.coverage_ratio
             if periods is not None and least > chosen.coverage_ratio:
@@ -293,9 +291,12 @@ class _Finder:
             return False
         if candidate.turn is not None:
             return candidate.rule == CYCLES and bool(self.ranges.has_role("module")[spans].all())
-        is_part = candidate.coverage_ratio < self.constants.holds_ratio
-        is_part |= bool(self.ranges.has_dialect("torch_compile")[spans].all())
+        is_part = candidate.coverage_ratio < self.constants.holds_ratio or self.is_compiled(candidate)
         return is_part and not self.ranges.has_role("iteration")[spans].any()
+
+    def is_compiled(self, candidate: Candidate) -> bool:
+        """Whether a compiler made its ranges: it names pieces of a model as it names a model."""
+        return bool(self.ranges.has_dialect("torch_compile")[candidate.spans].all())
 
     def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
         """What a candidate is a part of, else itself: training steps, turns of ranges with several in each, outermost
