@@ -17,7 +17,6 @@ from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity
 from xsp_post.replay.resources import IDEALS, KERNELS, LAUNCHES, MAKERS, QUICK_HOST, SHORTER
-from xsp_post.replay.what_if import margin_of
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (
@@ -161,8 +160,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if known is not None and known < LEAST_RATIO:
         return None
     estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
-    high = 0.0 if known is None else known + (1 - known) * margin_of(identity.error_ratio, known, 1 - known)
-    bound = most if one.is_open or factors is not None else min(most, max(int(one.spent_ns), int(high * whole)))
+    bound = most if one.is_open or factors is not None else min(most, int(one.spent_ns))
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",
                    more=remedy.more if 0 <= FAR * estimate <= bound else "", is_bound=one.is_bound,
                    replay_error_ratio=identity.error_ratio)  # fmt: skip

@@ -97,7 +97,7 @@ def _launches(situation: Situation) -> list[Found]:
     can = limit.is_gpu and "MTIA" not in situation.platforms
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated:
         spent = situation.lost(pd.concat([mine, host]))
-        found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean})
+        found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean}, is_open=True)
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5

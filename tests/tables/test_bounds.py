@@ -1,0 +1,45 @@
+"""What advice promises, against what a generated program gains when it runs again on a changed machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+import pytest
+from generators.machine import Edit, Machine, Program, Thread, write
+from told_score import end_of
+
+from xsp_post.pipeline import analyze
+from xsp_post.tables.analyses.advice import Advice, advise
+from xsp_post.tables.analyses.limits import find_limit
+
+SLACK = 0.02  # what is drawn anew
+ELEMENTWISE = "void at::native::elementwise_kernel<1>"
+
+
+def run_again(told: Callable[[Thread], None], edit: Edit, folder: Path) -> tuple[dict[str, Advice], float]:
+    """The advice for a program by code, and the share of its time that an edit of the machine saves."""
+    machines = [Machine(Random(1), edit=one) for one in (Edit(), edit)]
+    for machine in machines:
+        told(machine.thread())
+    before, after = map(end_of, machines)
+    results = analyze([write(Program("bounds", machines[:1], []), folder / "program")])
+    return {one.code: one for one in advise(results, find_limit(results))}, 1 - after / before
+
+
+@pytest.mark.parametrize("most_us", [20, 150])
+def test_a_bound_of_graphs_is_of_all_places(most_us, tmp_path):
+    """A pause of each step stays; all launches go, and the host code before them, beside that pause, too."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                thread.host(3_000)
+                for number in range(30):
+                    thread.host(20 if number % 3 else most_us)
+                    thread.launch(ELEMENTWISE, 2)
+                thread.sync()
+
+    advice, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
+    assert gain - SLACK <= advice["cuda-graphs"].bound_ratio <= gain + 0.05
