@@ -218,9 +218,9 @@ def _layouts(situation: Situation) -> list[Found]:
 
 
 def _launch_shape(situation: Situation) -> list[Found]:
-    """Kernels of the program itself that leave most of the GPU without work."""
+    """Kernels of the program itself that leave most of the GPU without work; those of a compiler get more work only."""
     rows = situation.kernels
-    if not len(rows) or not situation.limit.is_gpu or situation.is_compiled:
+    if not len(rows) or not situation.limit.is_gpu:
         return []
     threads, blocks = (rows[[f"{what}_{axis}" for axis in "xyz"]].prod(axis=1).to_numpy() for what in ("block", "grid"))
     count: Any = situation.device.get("sm_count", 1)
@@ -229,7 +229,7 @@ def _launch_shape(situation: Situation) -> list[Found]:
     stays = np.minimum(threads / WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
     works = ~rows["family"].isin(_NO_WORK).to_numpy() & (threads > 0) & (blocks > 0)
-    own = works & ~situation.is_called(_LIBRARY)
+    own = works & ~situation.is_called(_LIBRARY) & (not situation.is_compiled)
     more = _side_by_side(situation, float((rows["duration_ns"] * (1 - stays))[works & ~own].sum()))
     stays = np.where(own, stays, 1.0)
     spent = (rows["duration_ns"] * (1 - stays)).groupby(rows["name"], observed=True).sum()
@@ -252,7 +252,8 @@ def _side_by_side(situation: Situation, beyond_ns: float) -> list[Found]:
     ``beyond_ns`` is what they take beyond what they would on all multiprocessors."""
     if situation.limit.kind != SHAPE:
         return []
-    codes = ["larger-batch", *["streams"] * (situation.kernels["stream"].nunique() == 1)]
+    is_one_stream = situation.kernels["stream"].nunique() == 1 and not situation.is_compiled
+    codes = ["larger-batch", *["streams"] * is_one_stream]
     how: dict[str, Any] = {"words": {"place": ""}, "ideal": "kernels", "is_bound": False}
     how |= {"seen": "small"}
     return [one for code in codes for one in situation.found(code, beyond_ns, is_sure=code != "streams", **how)]
