@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import shutil
 import time
 from pathlib import Path
@@ -63,7 +64,10 @@ def printed(folder):
 
 def test_six_captures_with_a_step_at_the_fourth(folder, printed):
     assert printed.returncode == 0, printed.stderr
-    assert "model latency slower by" in printed.stdout and "from run-d9 on" in printed.stdout
+    first, who, bars, *_ = printed.stdout.splitlines()
+    said = r"Since run-d9 model latency is \d+\.\d µs longer: \+20\.\d % \(95 % interval .*\), in layer proj:Linear"
+    assert re.match(said, first)
+    assert "6 captures" in who and "first, " in bars
     store = open_store(folder.with_name("captures.history") / "history.xsp.sqlite")
     frame = store.frame("history")
     shown = frame[frame["is_shown"]].set_index(["level", "subject"])
@@ -245,7 +249,7 @@ def test_what_all_layers_share_is_the_machine_s_and_breaks_no_bar(seed, slower, 
     changes = history_table(values)
     assert changes[["kind", "position_index"]].drop_duplicates().to_numpy().tolist() == [[kind, 22]]
     lines = "\n".join(history_lines(values, changes))
-    assert ("the machine's clock or load" in lines) == (kind == "machine")
+    assert ("the machine is slower" in lines) == (kind == "machine")
     with pytest.raises(error) as raised:
         check_since(values, changes, [parse_since("model_latency>3% since first")], {})
     assert raised.type is error
@@ -325,7 +329,25 @@ def test_a_change_that_only_a_layer_shows_is_told_of_the_layer():
     layers = [{"fc": 2e6 if k < 4 else 2.3e6, "act": 1e6} for k in range(8)]
     values = history_values([part(f"c{k}", 10e6 + noise[k], one) for k, one in enumerate(layers)])
     lines = history_lines(values, history_table(values))
-    assert any(line.startswith("layer fc slower by 300 µs") and "from c4 on" in line for line in lines)
+    assert lines[0].startswith("Since c4 layer fc is 300 µs longer: +15.0 % (95 % interval ")
+
+
+def test_the_largest_of_several_changes_is_told_first():
+    layers = history(3).values[:, 1:13]
+    layers[10:, 2] *= 1.1
+    layers[30:, 5] *= 0.5
+    values = generated(np.column_stack([layers.sum(axis=1), layers]))
+    lines = history_lines(values, history_table(values))
+    assert re.match(r"2 changes; the largest: Since c30 .* shorter: −", lines[0])
+    assert [line for line in lines[1:] if line.startswith("Since c10 ")]
+
+
+def test_a_history_without_change_says_within_what():
+    values = course([10e6 + k % 3 * 1e4 for k in range(9)])
+    first = history_lines(values, history_table(values))[0]
+    assert first.startswith("Nothing changed in 9 captures: first and second half differ by −") and " … +" in first
+    few = course([10e6, 10e6])
+    assert history_lines(few, history_table(few))[0].startswith("Fewer than 4 captures")
 
 
 def test_names_of_a_history_are_shown_as_text():

@@ -12,7 +12,20 @@ from xsp_post.base.texts import SENTENCES, read_sentences, sentence
 MOST_WORDS = 25
 WORDS_OF_A_SLOT = 2
 # Names that stand for several: of kinds, causes, resources and groups of time, which data choose.
-BY_DATA = ("word", "short", "resource", "group", "scope", "cause", "limit", "kernels", "note", "compare", "next")
+BY_DATA = (
+    "word",
+    "short",
+    "resource",
+    "group",
+    "scope",
+    "cause",
+    "limit",
+    "kernels",
+    "note",
+    "compare",
+    "next",
+    "history",
+)
 
 
 def word_count(text: str) -> int:

@@ -55,9 +55,10 @@ def test_two_runs_of_one_program_are_the_same(tmp_path):
 def test_both_times_and_their_ratio_open_the_comparison(factor, word, tmp_path):
     said = first(tmp_path, WAITING, slower(WAITING, factor))
     assert said.startswith(f"{word}: 1.2") and " an execution, " in said
-    low, high = (float(x.replace("−", "-").replace(",", "")) for x in re.search(
-        r"interval (.+?) % … (.+?) %", said).groups())  # fmt: skip
+    ends = re.search(r"interval (.+?) (%|times) … (.+?) (%|times)", said)
+    low, high = (float(ends[k].replace("−", "-").replace(",", "")) for k in (1, 3))
     assert -100 < low < high and (low > 0) == (word == "Slower") == (high > 0)
+    assert (ends[2] == "times") == (factor >= 11)
 
 
 @pytest.mark.parametrize(

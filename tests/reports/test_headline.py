@@ -84,7 +84,7 @@ def test_the_optimum_is_marked_in_a_sweep_only():
 def test_a_negative_overhead_keeps_its_sign():
     row = overhead(overhead_ns=-2 * MS, overhead_ratio=-0.2, verdict="negative: the deeper run was faster")
     said = text(overhead=row)
-    assert "-2.00 ms on M (-20.0 %)" in said and "negative" in said
+    assert "−2.00 ms on M (−20.0 %)" in said and "negative" in said
 
 
 def test_a_difference_of_pairs_says_that_it_is_not_one_of_the_latencies_beside_it():
@@ -101,7 +101,7 @@ def test_what_noise_explains_has_no_percentage():
     assert "+61.8 ms on M is within the noise [-38.2 ms … 200 ms]: no overhead shown" in said and "9302" not in said
     alone = text(overhead=row.assign(ci_low_overhead_ns=50.0 * MS, verdict="no overhead shown: within one process"))
     assert "+61.8 ms on M [50.0 ms … 200 ms]: no overhead shown: within one process" in alone
-    assert "+61.8 ms on M (94 times it)" in text(overhead=row.assign(verdict="overhead", is_significant=True))
+    assert "+61.8 ms on M (94 times)" in text(overhead=row.assign(verdict="overhead", is_significant=True))
 
 
 def test_a_run_ends_with_its_warnings_and_counts_the_rest(tmp_path):

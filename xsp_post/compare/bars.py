@@ -24,6 +24,7 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import (
     TIME_UNITS,
     format_bytes,
+    format_change,
     format_count,
     format_ns,
     format_ratio_interval,
@@ -222,7 +223,7 @@ def _sentence(bar: Bar, row: dict[Any, Any]) -> str:
     amount = format_bytes if bar.quantity in _MEMORY else format_count if bar.quantity == "kernel_count" else format_ns
     what = row.get("what", row["label"])
     values = f"{amount(row['base'])} → {amount(row['other'])}"
-    change = f"{'+' if row['ratio'] > 0 else ''}{format_ratio_percent(row['ratio'])}"
+    change = format_change(row["ratio"])
     if math.isnan(row["p_value"]):
         unsure = "; too few iterations for an interval: judged by the value alone"
         if not row["is_sample"]:

@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.compare.impact import total_row
-from xsp_post.compare.statements import said, signed_ratio
+from xsp_post.compare.statements import said
 from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results
-from xsp_post.model.schemas.units import format_bytes
+from xsp_post.model.schemas.units import format_bytes, format_change
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 _QUANTITIES = {"memory_peak": "peak_bytes", "memory_reserved": "reserved_bytes"}
@@ -38,7 +38,7 @@ def memory_statements(totals: pd.DataFrame) -> list[Statement]:
     if totals.empty:
         return []
     parts = [
-        said(row["quantity"], change=signed_ratio(row["difference_ratio"]),
+        said(row["quantity"], change=format_change(row["difference_ratio"]),
              **{side: format_bytes(row[f"{side}_value"]) for side in ("base", "other")})
         for row in totals.to_dict("records")
     ]  # fmt: skip

@@ -16,7 +16,15 @@ from xsp_post.compare.headline import SAME, UNDECIDED, Headline
 from xsp_post.compare.impact import EXECUTION, RECORDING, WORK, Impact
 from xsp_post.compare.matching import BASE
 from xsp_post.compare.structure import Statement, Structure
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_interval, format_ratio_percent
+from xsp_post.model.schemas.units import (
+    format_change,
+    format_count,
+    format_difference,
+    format_ns,
+    format_ratio_interval,
+    format_ratio_percent,
+    format_times,
+)
 
 _EQUAL_WINDOW = 0.02
 _OF_CPU = (("launch dimensions", "sizes"), ("launches", "calls"), ("kernel", "operator"), ("of a GPU", "of the device"))
@@ -105,16 +113,18 @@ def _first(heads: list[Headline]) -> Statement | None:
 
 def sentence_of(head: Headline) -> str:
     """``Slower: 10 ms → 12 ms an execution, 1.20 times as long (+20 %, 95 % interval …).``"""
-    times, change = head.other_ns / head.base_ns, signed_ratio(head.ratio - 1)
+    times, change = head.other_ns / head.base_ns, format_change(head.ratio - 1)
     is_faster = head.word == FASTER and head.scale == 1.0
-    ratio = said("as-fast", times=f"{1 / times:#.3g}") if is_faster else said("as-long", times=f"{times:#.3g}")
+    ratio = said("as-fast", times=format_times(1 / times)) if is_faster else said("as-long", times=format_times(times))
     if head.scale != 1.0:
-        ratio = said("batch", ratio=ratio, scale=f"{head.scale:.3g}")
+        ratio = said(
+            "batch", ratio=ratio, scale=format_times(head.scale) if head.scale % 1 else format_count(head.scale)
+        )
         change = said("per-sample", change=change)
     most = format_ratio_percent(max(abs(head.low), abs(head.high)))
     kind = f"{'within' if head.word == SAME else 'interval'}.{head.interval}"
     is_unlike = not np.isnan(head.outside)
-    outside = said("outside", change=signed_ratio(head.outside)) if is_unlike else ""
+    outside = said("outside", change=format_change(head.outside)) if is_unlike else ""
     text = said(
         "headline", word=said(head.word), times=f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)}",
         window=said(f"window.{head.window}"), ratio=ratio, change=change,
@@ -124,7 +134,7 @@ def sentence_of(head: Headline) -> str:
         base, other = (f"{format_count(slow)} of {format_count(count)}" for slow, count in head.slow)
         usual = " → ".join(map(format_ns, head.usual_ns))
         key = "by-slow-ones" if usual else "slow-ones"
-        return f"{text[:-1]}{said(key, times=f'{head.mean_ratio:#.3g}', usual=usual, base=base, other=other)}"
+        return f"{text[:-1]}{said(key, times=format_times(head.mean_ratio), usual=usual, base=base, other=other)}"
     decides = "outside" if is_unlike else head.interval
     return f"{text} {said(f'decides.{decides}')}" if head.word == UNDECIDED else text
 
@@ -178,7 +188,7 @@ def largest(found: Impact, kernels: pd.DataFrame) -> list[Statement]:
         launches = said("launches", base=format_count(row["base_count"]), other=format_count(row["other_count"]))
         if row["base_count"] and row["other_count"]:
             launches = said("launches-each", means=_means(row), launches=launches)
-        time, per = _signed_ns(row["impact_ns"]), said(f"per.{found.unit}")
+        time, per = format_difference(row["impact_ns"]), said(f"per.{found.unit}")
         text = said(
             "largest", subject=subject.capitalize(), name=_placed(row, "name"), time=time, per=per, launches=launches
         )
@@ -203,30 +213,17 @@ def causes(found: Impact, head: Headline | None) -> list[Statement]:
     if named.empty:
         return []
     parts = [
-        f"{_signed_ns(row['time'])} {row['cause']}"
+        f"{format_difference(row['time'])} {row['cause']}"
         + (said("first-name", name=_short(row["example"])) if row["example"] else "")
         for row in named.to_dict("records")
     ]
     rest = whole - float(named["time"].sum())
-    parts += [f"{_signed_ns(rest)} the rest"] if round(rest) else []
+    parts += [f"{format_difference(rest)} the rest"] if round(rest) else []
     over = said("of-each", count=found.device_count) if found.device_count > 1 else ""
-    text = said(f"causes.{found.unit}", over=over, time=_signed_ns(whole), parts=", ".join(parts))
+    text = said(f"causes.{found.unit}", over=over, time=format_difference(whole), parts=", ".join(parts))
     return [("causes", text, False)]
 
 
 def _short(name: object) -> str:
     text = str(name)
     return text if len(text) <= 60 else text[:59] + "…"
-
-
-def signed_ratio(ratio: float) -> str:
-    """``+3.1 %``, ``−3.1 %``."""
-    return _sign(ratio) + format_ratio_percent(abs(ratio))
-
-
-def _signed_ns(value: float) -> str:
-    return _sign(value) + format_ns(abs(value))
-
-
-def _sign(value: float) -> str:
-    return "+" if value > 0 else "−" if value < 0 else ""

@@ -7,9 +7,10 @@ import pandas as pd
 from xsp_post.arrays.cost_model import CostModel
 from xsp_post.compare.differences import LESS, MORE, NOT_SHOWN
 from xsp_post.compare.headline import LATENCY, Headline
-from xsp_post.compare.statements import said, signed_ratio
+from xsp_post.compare.statements import said
 from xsp_post.compare.structure import Statement
 from xsp_post.model.results import Results, empty_table, typed
+from xsp_post.model.schemas.units import format_change
 from xsp_post.names.families import FAMILIES, ROLES
 from xsp_post.tables.analyses.steps import HOST, WHOLE, Kind, kinds_of_steps
 
@@ -73,7 +74,7 @@ def step_statements(steps: pd.DataFrame) -> list[Statement]:
     for kind, rows in steps[steps["role"] != WHOLE].groupby("kind", sort=False):
         order = (rows["other_value"] - rows["base_value"]).abs().to_numpy()
         most = rows.iloc[int(np.argmax(order))]
-        change, median = (signed_ratio(most[name]) for name in ("difference_ratio", "median_ratio"))
+        change, median = (format_change(most[name]) for name in ("difference_ratio", "median_ratio"))
         text = said("most-by", kind=kind, role=most["role"], change=change, median=median)
         found.append(("steps", text, str(most["change"]) != NOT_SHOWN))
     return found

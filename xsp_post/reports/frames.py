@@ -13,7 +13,7 @@ from xsp_post.arrays.repeats import summed
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_LEVELS
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import format_change, format_count, format_difference, format_ns
 from xsp_post.reports import cases, page_rows, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
@@ -77,9 +77,8 @@ def _levels(events: pd.DataFrame) -> pd.DataFrame:
 def _added(row: dict[Hashable, Any]) -> str:
     if row["is_accurate"] or row["overhead_ns"] != row["overhead_ns"]:
         return format_ns(row["latency_ns"])
-    sign = "+" if row["overhead_ns"] >= 0 else "−"
-    added, share = format_ns(abs(row["overhead_ns"])), format_ratio_percent(abs(row["overhead_ratio"]))
-    return f"{format_ns(row['latency_ns'])} ({sign}{added}, {sign}{share})"
+    added, share = format_difference(row["overhead_ns"]), format_change(row["overhead_ratio"])
+    return f"{format_ns(row['latency_ns'])} ({added}, {share})"
 
 
 def overhead_model(results: Results, case: Case | None) -> pd.DataFrame:

@@ -9,7 +9,13 @@ import pandas as pd
 
 from xsp_post.model.levels import RUN_LEVEL_WORDS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
-from xsp_post.model.schemas.units import format_inputs_per_s, format_ns, format_ratio_percent
+from xsp_post.model.schemas.units import (
+    format_change,
+    format_difference,
+    format_inputs_per_s,
+    format_ns,
+    format_ratio_percent,
+)
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.facts import UNCERTAIN_RATIO, is_uncertain, within
 from xsp_post.reports.pick import layer_groups
@@ -104,10 +110,11 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         row["ci_low_overhead_ns"]
     ):  # a percentage of what may be noise reads like a result
         noise = " is within the noise" if row["ci_low_overhead_ns"] <= 0 <= row["ci_high_overhead_ns"] else ""
-        seen = f"{_signed(row['overhead_ns'])} on {row['compared_level']}{noise} {interval}"
+        seen = f"{format_difference(row['overhead_ns'])} on {row['compared_level']}{noise} {interval}"
         return f"{start}  {seen}: {row['verdict']}"
     return (
-        f"{start}  {_signed(row['overhead_ns'])} on {row['compared_level']} ({_percent(row['overhead_ratio'])})"
+        f"{start}  {format_difference(row['overhead_ns'])} on {row['compared_level']} "
+        f"({format_change(row['overhead_ratio'])})"
         f" {interval}: {row['verdict']}"
     )
 
@@ -150,13 +157,3 @@ def _phase(row: dict[str, Any], several: bool) -> str:
 
 def _interval(low: float, high: float) -> str:
     return "" if pd.isna(low) or pd.isna(high) else f"[{format_ns(low)} … {format_ns(high)}]"
-
-
-def _signed(value: float) -> str:
-    return format_ns(value) if value < 0 else f"+{format_ns(value)}"
-
-
-def _percent(ratio: float) -> str:
-    if ratio >= 10:
-        return f"{ratio + 1:,.0f} times it"
-    return format_ratio_percent(ratio) if ratio < 0 else f"+{format_ratio_percent(ratio)}"

@@ -3,10 +3,11 @@
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE
+from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE, sizes
 from xsp_post.base.text_safety import shown
-from xsp_post.model.schemas.units import counted, format_change, format_ns, format_ratio_interval
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MACHINE, MODEL, table_of
+from xsp_post.base.texts import sentence
+from xsp_post.model.schemas.units import counted, format_change, format_difference, format_ns, format_ratio_interval
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MACHINE, MODEL, floors, table_of
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60  # captures of a line; of more, the mean of neighbours
@@ -24,80 +25,104 @@ def sparkline(values: np.ndarray) -> str:
 
 
 def history_lines(values: pd.DataFrame, changes: pd.DataFrame) -> list[str]:
-    """What the tables `history_values` and `history` say, a sentence a line."""
+    """What the tables `history_values` and `history` say, a sentence a line; first the largest change."""
     lines, alone = [], []
     for number, rows in values.groupby("workload_index", sort=True):
         if rows["position_index"].nunique() == 1:
             alone.append(shown(str(rows["capture_name"].iloc[0]), 40))
             continue
         mine = changes[changes["workload_index"] == number]
-        lines += [
-            *_course(rows),
-            *(line for _, one in mine.groupby("change_index", sort=True) for line in _change(one)),
-        ]
-        if mine.empty:
-            lines.append(_nothing(rows["position_index"].nunique()))
+        told = {key: one for key, one in mine.groupby("change_index", sort=True)}
+        if not told:
+            lines += [_nothing(rows), *_course(rows)]
+        else:
+            row = {key: _row(one) for key, one in told.items()}
+            first = max(row, key=lambda key: (row[key]["kind"] != MACHINE, abs(row[key]["difference_ns"])))
+            text = _change(told[first])
+            lines.append(_said("largest", count=len(told), sentence=text) if len(told) > 1 else text)
+            lines += [*_course(rows), *_parts(told.pop(first))]
+            lines += [line for one in told.values() for line in (_change(one), *_parts(one))]
         lines.append("Next: " + next_capture(rows, mine))
     return [*lines, f"Each alone of its workload: {', '.join(alone)}"] if alone else lines
 
 
+def _said(key: str, **slots: object) -> str:
+    return sentence(f"history.{key}", **slots)
+
+
 def _course(rows: pd.DataFrame) -> list[str]:
     first = rows.iloc[0]
-    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+    names = _names(rows)
     batch = f"batch size {first['batch_size']}" if first["batch_size"] > 0 else ""
     who = [shown(str(one), 60) for one in (first["gpu_name"], batch, first["phase"], first["rank_name"]) if one]
     ends = shown(names[0], 40) + (f" … {shown(names[-1], 40)}" if len(names) > 1 else "")
     captures = counted(len(names), "capture", "captures")
     latency = table_of(rows)[MODEL, LATENCY].to_numpy(float)
-    return [" · ".join([*who, captures, ends]),
-            f"{sparkline(latency)}  model latency {format_ns(latency[0])} → {format_ns(latency[-1])}"]  # fmt: skip
+    ends_ns = {"first": format_ns(latency[0]), "last": format_ns(latency[-1])}
+    return [" · ".join([*who, captures, ends]), _said("course", bars=sparkline(latency), **ends_ns)]
 
 
-def _change(rows: pd.DataFrame) -> list[str]:
-    """The change of the model's latency, or of what shows it where that does not; then the parts."""
-    model, shows = rows.iloc[0], rows[rows["is_shown"]]
-    row = model if model["is_shown"] else shows.iloc[0]
+def _names(rows: pd.DataFrame) -> list[str]:
+    return rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+
+
+def _row(rows: pd.DataFrame) -> pd.Series:
+    """Of a change the model's latency, or what shows it where that does not."""
+    model = rows.iloc[0]
+    return model if model["is_shown"] else rows[rows["is_shown"]].iloc[0]
+
+
+def _change(rows: pd.DataFrame) -> str:
+    """Since when, of what, how much, and in which layer."""
+    row = _row(rows)
     named = shown(str(row["subject"]), 60)
     named = named.replace("_", " ") if row["level"] == MODEL else f"{row['level']} {named}"
-    word = "slower" if row["difference_ns"] > 0 else "faster"
-    where = f"from {shown(row['capture_name'], 60)} on"
-    if row["kind"] == DRIFT:
-        where = f"little by little, {shown(row['capture_name'], 60)} … {shown(row['latest_name'], 60)}"
-    elif row["earliest_name"] != row["latest_name"]:
-        where += f" (it may be {shown(row['earliest_name'], 60)} … {shown(row['latest_name'], 60)})"
-    ratio = ""
+    name, earliest, latest = (shown(row[f"{one}_name"], 60) for one in ("capture", "earliest", "latest"))
+    is_known = row["kind"] == DRIFT or earliest == latest
+    first = _said("first.known" if is_known else "first.range", name=name, earliest=earliest, latest=latest)
+    change = _said("new")
     if row["before_ns"] > 0:
         low, high = (row[f"ci_{end}_difference_ns"] / row["before_ns"] for end in ("low", "high"))
-        interval = format_ratio_interval(low, high)
-        ratio = f" ({format_change(row['difference_ratio'])}; 95 % interval {interval})"
-    lines = [f"{named} {word} by {format_ns(abs(row['difference_ns']))}{ratio}, {where}"]
-    if row["kind"] == MACHINE:
-        lines[0] += ": the machine's clock or load, for all layers share most of it"
+        change = _said("interval", change=format_change(row["difference_ratio"]), ends=format_ratio_interval(low, high))
+    layers = rows.loc[rows["is_shown"] & (rows["level"] == LAYER) & (row["level"] == MODEL), "subject"]
+    where = _said("where", layer=shown(str(layers.iloc[0]), 60)) if len(layers) else ""
+    is_more = row["difference_ns"] > 0
+    return _said(
+        row["kind"], first=first, last=latest, named=named, amount=format_ns(abs(row["difference_ns"])), change=change,
+        where=where, word="longer" if is_more else "shorter", faster="slower" if is_more else "faster",
+    )  # fmt: skip
+
+
+def _parts(rows: pd.DataFrame) -> list[str]:
+    """The layers, kernels and causes that show a change, and what all others add."""
+    lines = []
     for level, word in _PARTS.items():
         parts = rows[(rows["level"] == level) & (rows["difference_ns"] != 0)]
         told = parts[parts["is_shown"]].head(_MOST_PARTS)
         if len(told):
             rest = parts["difference_ns"].sum() - told["difference_ns"].sum()
             said = [
-                f"{shown(str(one['subject']), 50)} {_amount(one['difference_ns'])}" for one in told.to_dict("records")
+                f"{shown(str(one['subject']), 50)} {format_difference(one['difference_ns'])}"
+                for one in told.to_dict("records")
             ]
-            lines.append(f"  {word}: {', '.join([*said, f'all else {_amount(rest)}'])}")
+            lines.append(f"  {word}: {', '.join([*said, f'all else {format_difference(rest)}'])}")
     return lines
 
 
-def _amount(value: float) -> str:
-    return f"{'+' if value > 0 else '−' if value < 0 else ''}{format_ns(abs(value))}"
-
-
-def _nothing(count: int) -> str:
+def _nothing(rows: pd.DataFrame) -> str:
+    """How much the two halves of a history without a change may differ; the rate of false alarms."""
+    latency = table_of(rows)[[(MODEL, LATENCY)]].to_numpy(float)
+    count = len(latency)
     if count < 2 * LEAST_SIDE:
-        return f"Fewer than {2 * LEAST_SIDE} captures are no history: xsp-post compare says what two of them show."
-    return f"No change was found. Of histories without a change, {ALARM_RATE * 1000:g} in 1,000 would show one."
+        return _said("few", count=2 * LEAST_SIDE)
+    before, _, low, high = sizes(latency, floors(latency), 0, count // 2, count)[:, 0]
+    ends = format_ratio_interval(low / before, high / before)
+    return f"{_said('nothing', count=count, ends=ends)} {_said('rate', rate=f'{ALARM_RATE * 1000:g}')}"
 
 
 def next_capture(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
     """The capture that would tell most."""
-    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+    names = _names(rows)
     missing = 2 * LEAST_SIDE - len(names)
     if missing > 0:
         return f"{missing} more {'captures' if missing > 1 else 'capture'}, so that a step can be told from chance."

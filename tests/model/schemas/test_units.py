@@ -22,7 +22,7 @@ from xsp_post.model.schemas import units
         (275_050_000, "275 ms"),
         (999_960, "1.00 ms"),
         (61_000_000_000, "61.0 s"),
-        (1_234_000_000_000, "1234 s"),
+        (1_234_000_000_000, "1,234 s"),
         (-1_500, "-1.50 µs"),
         (12.5, "12.5 ns"),
         (np.int64(2_000), "2.00 µs"),
@@ -65,6 +65,24 @@ def test_percent():
     assert units.format_ratio_percent(1e-9) == "<0.1 %"
     assert units.format_ratio_percent(-1e-9) == "0.0 %"
     assert units.format_ratio_percent(-0.05) == "-5.0 %"
+    assert units.format_ratio_percent(12.345) == "1,234.5 %"
+
+
+def test_factors_and_changes_are_written_as_people_write_them():
+    times = {1.2: "1.20", 9.876: "9.88", 500.0: "500", 1030.4: "1,030", 65_500.0: "65,500", 0.0078: "0.00780"}
+    assert [units.format_times(one) for one in times] == list(times.values())
+    changes = {
+        0.05: "+5.0 %",
+        -0.05: "−5.0 %",
+        0.0: "0.0 %",
+        9.9: "+990.0 %",
+        655.0: "656 times",
+        1029.0: "1,030 times",
+    }
+    assert [units.format_change(one) for one in changes] == list(changes.values())
+    assert units.format_change(None) == units.format_times(None) == units.UNKNOWN
+    assert units.format_ratio_interval(9.0, 655.0) == "+900.0 % … 656 times"
+    assert [units.format_difference(one) for one in (1_230_000, -500, 0)] == ["+1.23 ms", "−500 ns", "0 ns"]
 
 
 def test_counts():
@@ -97,7 +115,7 @@ _FACTOR = {"ns": 1, "µs": 1e3, "ms": 1e6, "s": 1e9}
 @given(st.integers(min_value=-(2**62), max_value=2**62))
 def test_what_is_printed_is_within_half_a_percent(value):
     number, unit = units.format_ns(value).split(" ")
-    assert math.isclose(float(number) * _FACTOR[unit], value, rel_tol=0.0051, abs_tol=0.5)
+    assert math.isclose(float(number.replace(",", "")) * _FACTOR[unit], value, rel_tol=0.0051, abs_tol=0.5)
 
 
 @given(st.floats(min_value=1e-6, max_value=1e6))

@@ -59,14 +59,25 @@ def _scaled(value: Any, scale: tuple[tuple[int, str], ...], digits: int, *, whol
     if position == 0 and whole_at_base and number == int(number):
         text = str(int(number))
     else:
-        number /= factor  # of which no whole digit is dropped: 1234 stays 1234
-        text = f"{number:.{max(digits - len(str(int(abs(number)))), 0)}f}"
+        number /= factor  # of which no whole digit is dropped: 1234 is 1,234
+        text = f"{number:,.{max(digits - len(str(int(abs(number)))), 0)}f}"
     return f"{text} {unit}".rstrip()
 
 
 def format_ns(value: Any) -> str:
     """Nanoseconds as text in ns, µs, ms or s: 1_234_567 → "1.23 ms"."""
     return _scaled(value, _NS, _DIGITS, whole_at_base=True)
+
+
+def format_difference(value: Any) -> str:
+    """A difference of times with its sign: "+1.23 ms", "−1.23 ms"."""
+    return _signed(value, format_ns)
+
+
+def _signed(value: Any, formatter: Callable[[Any], str]) -> str:
+    if _is_unknown(value):
+        return UNKNOWN
+    return f"{'+' if value > 0 else '−' if value < 0 else ''}{formatter(abs(value))}"
 
 
 def format_bytes(value: Any) -> str:
@@ -109,13 +120,23 @@ def format_ratio_percent(value: Any, decimals: int = 1) -> str:
     smallest = 10.0**-decimals
     if 0 < percent < smallest / 2:
         return f"<{smallest:.{decimals}f} %"
-    text = f"{percent:.{decimals}f} %"
-    return text[1:] if text.startswith("-") and float(text[1:-2]) == 0 else text  # never "-0.0 %"
+    text = f"{percent:,.{decimals}f} %"
+    return text[1:] if text.startswith("-") and round(percent, decimals) == 0 else text  # never "-0.0 %"
 
 
-def format_change(ratio: float) -> str:
-    """A relative difference with its sign: 0.05 → "+5.0 %"."""
-    return f"{'+' if ratio > 0 else ''}{format_ratio_percent(ratio)}"
+def format_times(value: Any) -> str:
+    """A factor, never with a power of ten: 1.2 → "1.20", 1030.4 → "1,030", 0.0078 → "0.00780"."""
+    if (odd := _if_not_finite(value)) or value <= 0:
+        return odd or "0"
+    return f"{float(value):,.{max(_DIGITS - 1 - math.floor(math.log10(value)), 0)}f}"
+
+
+def format_change(ratio: Any) -> str:
+    """A relative difference with its sign: 0.05 → "+5.0 %". A percentage of more than three digits is a factor that
+    nobody sees: 655 → "656 times"."""
+    if not _is_unknown(ratio) and 100 * ratio >= 10**_DIGITS:
+        return f"{1 + ratio:,.0f} times"
+    return _signed(ratio, format_ratio_percent)
 
 
 def format_ratio_interval(low: float, high: float) -> str:
@@ -123,8 +144,7 @@ def format_ratio_interval(low: float, high: float) -> str:
     that reaches from there to beyond zero is noise, and its ends tell nothing."""
     if low < -1 and high > 0:
         return "too uncertain to say"
-    ends = (max(low, -1.0), max(high, -1.0))
-    return " … ".join(("+" if end > 0 else "−" if end < 0 else "") + format_ratio_percent(abs(end)) for end in ends)
+    return " … ".join(format_change(max(end, -1.0)) for end in (low, high))
 
 
 def format_instant(value: Any) -> str:
