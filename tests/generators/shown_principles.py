@@ -574,3 +574,46 @@ def generator_after_five_critics():
         with d.new("x"):
             _trained(d, 1 if n % 6 == 5 else 2)
     return d.program("", "x")
+
+
+def _stages(d):
+    """A step in ranges of its stages."""
+    with d.say("forward"):
+        d.go("embed", "uns_fw", "uns_fw")
+    with d.say("backward"):
+        d.go("uns_bw", "uns_bw")
+    with d.say("optimizer_step"):
+        d.go("adamw")
+
+
+def validation_between_epochs(batches=1):
+    """Three epochs of four steps, each in ranges of its stages; behind each epoch `check` with passes of its own."""
+    d = desk("own")
+    for _ in range(3):
+        with d.say("train_part"):
+            for _ in range(4):
+                with d.new("x"):
+                    _stages(d)
+        with d.say("check"):
+            for _ in range(batches):
+                with d.new("x"):
+                    d.go("embed", "uns_fw", "uns_fw", "metric")
+                    d.item()
+    return d.program("", "x")
+
+
+def validation_of_three_batches():
+    """As above; each `check` is three passes."""
+    return validation_between_epochs(3)
+
+
+def update_in_the_last_range_of_a_step():
+    """Six steps of two ranges: `attack` computes, `train` holds the ranges of forward, backward and update."""
+    d = desk("own")
+    for _ in range(6):
+        with d.new("x"):
+            with d.say("attack"):
+                d.go("uns_fw", "uns_fw", "metric")
+            with d.say("train"):
+                _stages(d)
+    return d.program("", "x")

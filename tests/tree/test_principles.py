@@ -14,6 +14,7 @@ from structure_score import score
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.pipeline import captures_of
 
 EXECUTIONS = {
     ("strangers", 549): "a marked stage holds little of a frame of any length: the host waits for the frame",
@@ -155,6 +156,8 @@ SHOWN = {
     "averaged_weights": "what follows an update and does no layer's work, up to the end of a turn, is of the step",
     "boxes_in_any_number": "what does no layer's work behind a turn, and is in turns, is the rest of it",
     "generator_after_five_critics": "what begins as executions do, or comes again now and then, is one",
+    "validation_between_epochs": "no step crosses the end of a range; what computes beside steps is an execution",
+    "validation_of_three_batches": "passes in a range beside training steps are executions",
 }
 
 
@@ -163,6 +166,13 @@ def test_the_smallest_program_that_shows_a_principle(name, tmp_path):
     program = getattr(shown_principles, name)()
     answers = judge(program, write(program, tmp_path / "program"))
     assert {answer.verdict for answer in answers.values()} <= {"right", ""}, SHOWN[name]
+
+
+def test_a_range_that_ends_within_a_step_is_whole_in_it(tmp_path):
+    program = shown_principles.update_in_the_last_range_of_a_step()
+    nodes = captures_of([write(program, tmp_path / "program")]).frame("nodes")
+    held = nodes[nodes["name"].isin(["attack", "train"])]
+    assert (held["depth"] == 2).all() and held["kernel_count"].sum() == nodes["kernel_count"].max()
 
 
 NOT_YET = {

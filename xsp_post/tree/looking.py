@@ -23,7 +23,7 @@ from xsp_post.model.trace import ActivityKind, SpanKind, Trace
 from xsp_post.model.tree import Attribution, NodeKind
 from xsp_post.tree import layering
 from xsp_post.tree.draft import Draft, hints, launch_columns, without_launches
-from xsp_post.tree.executions import OUTERMOST
+from xsp_post.tree.executions import OUTERMOST, TRAINING
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
@@ -207,31 +207,28 @@ def graph_replays(draft: Draft) -> Draft:
 def passes_inside(draft: Draft) -> Draft:
     """Passes inside ranges that are executions by their place alone, where what was launched in them repeats and every
     turn lies in one of them."""
-    if len(draft.turns):
-        return draft
     opened = _unmarked_models(draft)
     if not opened.any():
         return draft
     inner = _innermost_around(draft, opened)
     home = layering.inherit(np.where(inner, np.arange(len(inner)), -1), draft.column("parent_id"))
-    rows = np.flatnonzero(draft.works() & (home[draft.node] >= 0))
-    if not len(rows):
+    rows = np.flatnonzero(draft.works())
+    of_launch = home[draft.node[rows]]
+    is_open = of_launch >= 0
+    if not is_open.any():
         return draft
     from xsp_post.tree.structure.find import infer
 
-    frame = launch_columns(draft.trace, draft.activities, rows)
+    frame = launch_columns(draft.trace, draft.activities, rows).assign(home=of_launch, is_covered=~is_open)
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
-    of_launch = home[draft.node[rows]]
-    if (draft.node[rows] != of_launch).mean() >= draft.constants.most_ratio and not (
+    if (draft.node[rows] != of_launch)[is_open].mean() >= draft.constants.most_ratio and not (
         found.nodes["kind"] == "block"
     ).any():
         return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
-    home_of_found = _homes(found, of_launch, draft.constants)
-    if home_of_found is None:
-        return draft  # turns that begin in one range and end in another: the ranges are parts
-    if not _recur(found, home_of_found, draft.length()[rows], draft.constants.most_ratio):
+    home_of_found = _homes(found, of_launch)
+    if not _recur(found, home_of_found, draft.length()[rows] * is_open, draft.constants.most_ratio):
         return draft  # one call of many passes: the range is the execution
-    if _are_surer(draft, found, len(rows)):
+    if _are_surer(draft, found, int(is_open.sum())):
         return draft
     level = draft.column("level").copy()
     level[distinct(home_of_found)] = level[opened] = int(Level.APPLICATION)
@@ -269,8 +266,11 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) 
 
 
 def _unmarked_models(draft: Draft) -> np.ndarray:
-    """Which nodes may hold several passes: ranges that are executions by their place alone. bool per node."""
+    """Which nodes may hold several passes: ranges that are executions by their place alone, plain ones beside training
+    steps too. bool per node."""
     chosen = draft.levels.chosen
+    if chosen is not None and chosen.rule == TRAINING:
+        return (draft.column("level") == int(Level.MODEL)) & draft.names.node_is("role", "")
     if chosen is None or chosen.rule != OUTERMOST or chosen.recurs:
         return np.zeros(len(draft.nodes), bool)
     # what holds the backward work is a step, not several passes
@@ -298,21 +298,12 @@ def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _homes(found: Inference, of_launch: np.ndarray, constants: Constants) -> np.ndarray | None:
-    """The opened node that holds nearly all of each top inferred node; None where a turn lies in several."""
-    parent = found.nodes["parent"].to_numpy()
-    top = forest_of(parent).nearest(parent < 0)
-    placed = np.flatnonzero(found.node_of_launch >= 0)
-    at = top[found.node_of_launch[placed]]
-    home = pd.Series(of_launch[placed]).groupby(at)
-    main = home.transform("quantile", 0.5, interpolation="nearest").to_numpy(np.int64)
-    result = np.full(len(parent), int(of_launch[0]))
-    result[at] = main
-    share = np.bincount(at, main == of_launch[placed], len(parent)) / np.maximum(
-        np.bincount(at, minlength=len(parent)), 1
-    )
-    is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
-    return None if (share[is_pass] < constants.holds_ratio).any() else result[top]
+def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray:
+    """The opened node that holds each found one, by that of each launch."""
+    parent, placed = found.nodes["parent"].to_numpy(), np.flatnonzero(found.node_of_launch >= 0)
+    top, result = forest_of(parent).nearest(parent < 0), np.full(len(parent), int(of_launch.max()))
+    result[top[found.node_of_launch[placed]]] = of_launch[placed]
+    return result[top]
 
 
 # ---------------------------------------------------------------- blocks in ranges without layers

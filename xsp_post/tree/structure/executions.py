@@ -316,11 +316,13 @@ def begins_at_pauses(structure: Structure, kind: Kind, launches: Launches) -> bo
 # ---------------------------------------------------------------- which loops are executions
 
 
-def find_executions(structure: Structure, launches: Launches) -> Executions:
-    """The executions of a sequence: of all ways to cut it the one that explains it best."""
+def find_executions(structure: Structure, launches: Launches, bounds: np.ndarray) -> Executions:
+    """The executions of a sequence: of all ways to cut it the one that explains it best. None crosses one of
+    ``bounds``, positions where a recorded range begins or ends."""
     if not len(structure.loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
     found, reason = candidates(structure, launches)
+    found = [(source, _cut(*one, bounds)) for source, one in found]
     facts = SequenceFacts(launches.symbols, launches.duration, launches.pause, launches.traits, structure.loops)
     scores = [score(*one, facts) for one in found]
     best = int(np.argmax([0.0, *scores])) - 1  # first: not to cut it
@@ -334,6 +336,16 @@ def candidates(structure: Structure, launches: Launches) -> tuple[list[tuple[str
     of_loops, reason = _of_kinds(structure, _chosen_kinds(structure, launches), launches)
     found = [(LOOPS, of_loops), *_turns_of_one(structure, launches), *_between_marks(structure, launches)]
     return [one for one in found if len(one[1][0])], reason
+
+
+def _cut(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, bounds: np.ndarray) -> Found:
+    """Executions cut where bounds lie inside them."""
+    owner = np.searchsorted(starts, bounds, side="right") - 1
+    inside = (owner >= 0) & (bounds > starts[owner]) & (bounds < ends[owner])
+    owner = np.append(np.arange(len(starts)), owner[inside])
+    starts, ends, owner = _sorted(np.append(starts, bounds[inside]), ends[owner], owner)
+    ends[:-1] = np.minimum(ends[:-1], starts[1:])
+    return starts, ends, series[owner]
 
 
 def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tuple[Found, str]:

@@ -58,9 +58,9 @@ def infer(
 
     launches  one row per kernel execution or opaque graph launch, any order: process_index, thread_index,
               name_id, launch_start_ns, launch_end_ns (−1: no launch row; such are left out), start_ns, end_ns
-              (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, and
-              is_covered (bool: a recorded range accounts for it: it helps to find what repeats, but gets no
-              inferred node)
+              (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, home (the
+              range around it: no execution reaches from one into the next), and is_covered (bool: a recorded range
+              accounts for it: it helps to find what repeats, but gets no inferred node)
     names     kernel names that name_id indexes
     hints     optional: process_index, thread_index, start_ns and is_wait (else: a copy) of the host's waits and copies
     """
@@ -124,13 +124,15 @@ def _of_process(
     if len(rows) < constants.fewest_launches:
         return [], f"{len(rows)} launches in the process are too few" if len(rows) else ""
     rows = _in_launch_order(launches, rows)
-    best, best_ratio = _shortest(launches, rows, traits, constants)
+    home = launches["home"].to_numpy()[rows] if "home" in launches else None
+    best, best_ratio = _shortest(launches, rows, traits, constants, home)
     if sum(loops.length for *_, loops in best) < constants.fewest_launches and best_ratio == 1:
         return [], "nearly all launches are of one kernel, so that no pattern can be recognised"
     sequences = []
     for part, dense, loops in best:
         pause, marks = _breaks(launches, rows[part], hints, rows)
-        sequences.append(_sequence(launches, rows[part], dense, loops, traits, pause, constants, marks))
+        own = None if home is None else home[part]
+        sequences.append(_sequence(launches, rows[part], dense, loops, traits, pause, constants, marks, None, own))
     covered = sum(sequence.executions.covered() for sequence in sequences)
     held = sum(int(s.duration[a:b].sum()) for s in sequences
                for a, b in zip(s.executions.starts.tolist(), s.executions.ends.tolist(), strict=True))  # fmt: skip
@@ -190,8 +192,9 @@ def _sequence(
     )
     known = (symbols, thread.astype(np.int64), np.maximum(end - start, 0), pause, taken, marks, constants)
     structure = structure_of(loops, own := Launches(*known))
+    bounds = np.zeros(0, np.int64) if owner is None else np.flatnonzero(np.diff(owner)) + 1
     if executions is None:
-        executions = find_executions(structure, own)
+        executions = find_executions(structure, own, bounds)
     if not any(kind.role == LAYER for kind in structure.kinds):
         # each layer of a compiled model may have kernels of its own number: layers repeat without these
         plain = pd.factorize(taken.plain)[0].astype(np.int64)
@@ -200,7 +203,7 @@ def _sequence(
         if other.size < loops.size and any(kind.role == LAYER for kind in folded.kinds):
             known, structure = (plain, *known[1:]), folded
             if not len(executions):
-                executions = find_executions(structure, own)
+                executions = find_executions(structure, own, bounds)
     return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
 
 
