@@ -617,3 +617,61 @@ def update_in_the_last_range_of_a_step():
             with d.say("train"):
                 _stages(d)
     return d.program("", "x")
+
+
+def _convolutions(d, passes=1, taped=False):
+    """Six convolutions of other shapes in each pass: the library has another kernel for each of them."""
+    for _ in range(passes):
+        for n in range(6):
+            with d.new("l"):
+                d.kernels([(f"sm80_xmma_fprop_implicit_gemm_tilesize{64 + n}x32x32_cudnn", 20 + n)])
+            d.kernels([("bn_fw_tr_1C11", 9)] + [("max_pool_forward_nchw", 5)] * (n % 3 == 2) + [("clamp_min", 3)])
+        if taped:
+            with d.elsewhere():
+                d.kernels([("softmax_warp_backward", 3)])
+                for n in range(6, 0, -1):
+                    for word in ("dgrad", "wgrad"):
+                        d.kernels([(f"sm80_xmma_{word}_implicit_gemm_tilesize{64 + n}x32x32_cudnn", 25)])
+                    d.kernels([("bn_bw_1C11", 9), ("threshold_backward", 3)])
+
+
+def convolutions_of_other_shapes():
+    """Nine pictures; no stretch of a convolution network repeats in it."""
+    d = desk()
+    for _ in range(9):
+        with d.new("x"):
+            _convolutions(d)
+            d.t.copy(2_000, "DtoH")
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
+def gradients_in_a_range():
+    """Six steps of `attack` (three forward and backward passes) and `train`: gradients hold most of each range."""
+    d = desk("own")
+    for _ in range(6):
+        with d.step("training step"):
+            with d.say("attack"):
+                _convolutions(d, 3, taped=True)
+            with d.say("train"):
+                _convolutions(d, taped=True)
+                d.go("adamw")
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
+def layers_of_a_graph():
+    """Eight passes of three layers, each of which looks up neighbours, adds them up and has two products."""
+    d = desk()
+    for _ in range(8):
+        with d.new("x"):
+            for n in range(3):
+                with d.new("l"):
+                    d.kernels([
+                        ("vectorized_zero", 3), ("gpu_index_kernel", 30), ("index_add", 25), ("vectorized_div", 4),
+                        *((f"ampere_sgemm_{64 + 32 * n}x64_tn_{k}", 15 - k) for k in range(2)), ("vectorized_add", 3),
+                    ])  # fmt: skip
+                d.kernels([("clamp_min", 3)] + [("bn_fw_tr_1C11", 4)] * (n < 2))
+            d.t.copy(2_000, "DtoH")
+        d.idle(300, 900)
+    return d.program("", "x", "l")

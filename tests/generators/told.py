@@ -35,7 +35,7 @@ NOTHING = re.compile(
 WHOLE = re.compile(
     r"aten::(sum|mean|prod|amax|amin|max|min|argmax|argmin|any|all|norm|linalg_vector_norm|var|std|var_mean|addmm|mm|bmm|baddbmm|addmv|mv|dot"
     r"|native_layer_norm|native_group_norm|cudnn_batch_norm|native_batch_norm|_native_batch_norm_legit|\w*_backward|_scaled_dot_product\w*|_softmax|_log_softmax"
-    r"|cudnn_convolution|_slow_conv2d_forward|thnn_conv2d|slow_conv_transpose2d|convolution_overrideable|_cudnn_rnn|lstm|gru|\w*lstm_cell|gru_cell"
+    r"|cudnn_convolution|_slow_conv2d_forward|thnn_conv2d|slow_conv_transpose2d|slow_conv_dilated2d|convolution_overrideable|_cudnn_rnn|lstm|gru|\w*lstm_cell|gru_cell"
     r"|embedding_dense_backward|_embedding_bag\w*|index_put_|_index_put_impl_|index|index_select|index_add_?|scatter\w*|gather|topk|sort|cumsum|multinomial"
     r"|cat|stack|_local_scalar_dense|nonzero|masked_select|copy_|_local_scalar_dense|fill_|zero_|upsample\w*|_fused_\w+|max_pool2d_with_indices|avg_pool2d|_adaptive_avg_pool2d"
     r"|uniform_|normal_|bernoulli_|random_|randperm|arange|linspace|where|tril|triu|roll|flip|_foreach\w+|_cdist_forward|_fft\w+|linalg_\w+|rms_norm|_fused_rms_norm|gelu|silu)$"
@@ -83,7 +83,7 @@ def _kernels(name: str, dims: list[Any], types: list[str], scale: float) -> list
     sizes = [_size(d) for d in dims]
     largest = max(sizes, default=1)
     grid = max(1, int(largest * scale) // 1024)
-    if "convolution" in short or "conv2d" in short or "conv_trans" in short:
+    if "convolution" in short or "conv2d" in short or "conv_trans" in short or "conv_dilated" in short:
         flops = largest * (sizes[1] if len(sizes) > 1 else 1) ** 0.5 * 8 * scale**1.5
         found = [(_pick(CONVS, f"{short}{dims[:2]}"), 2.5 + flops / 2e8, grid)]
         if "backward" in short:

@@ -35,6 +35,8 @@ RIGHT = (
     ("compiled_breaks", "all"), ("vlm_describe", "all"), ("evaluate_with_item", "none"),
     # roll-outs in ranges of their own beside steps
     ("grpo_round", "all"), ("grpo_round", "marks"),
+    # convolutions of other shapes, gradients in the ranges of passes, lookups of neighbours
+    ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("gnn_full_batch", "none"), ("tts_vocoder", "marks"),
 )  # fmt: skip
 
 
@@ -61,7 +63,6 @@ READ_WRONGLY = {
     ("tts_vocoder", "none", "executions"): "sentences of other lengths, each through two models",
     ("sam_prompts", "all", "layers"): "operators of a decoder are no layers",
     ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",
-    ("gradcam_explain", "none", "layers"): "six blocks, of which each second has a shortcut, are six layers",
     ("neural_ode", "none", "layers"): "a field is evaluated four times in a step of its solver",
     ("nerf_rays", "none", "layers"): "two networks of linear layers, one after the other",
 }

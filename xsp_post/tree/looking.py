@@ -28,7 +28,7 @@ from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
 from xsp_post.tree.structure.constants import Constants
-from xsp_post.tree.structure.labels import OPTIMISER
+from xsp_post.tree.structure.labels import BACKWARD, FORWARD, OPTIMISER
 
 if TYPE_CHECKING:
     from xsp_post.tree.structure.find import Inference
@@ -444,25 +444,26 @@ def _worth_keeping(
     found: Inference, home: np.ndarray, series: np.ndarray, length: np.ndarray, constants: Constants
 ) -> tuple[Inference, np.ndarray]:
     """The inference without its iterations (the ranges stand for them) and without what does not cover enough of the
-    usual range of its kind, but for updates of weights; and the range that each remaining outermost node hangs below.
-    home, series: the range that holds each iteration, and its kind; length: device time of each launch, ns."""
+    usual range of its kind, or of its forward passes, but for updates; and the range that each remaining outermost node
+    hangs below. home, series: the range that holds each iteration, and its kind; length: device time of each launch."""
     nodes = found.nodes
     if not len(nodes):
         return found, np.zeros(0, np.int64)
     iteration = nodes["iteration_index"].to_numpy()
     is_top = (nodes["kind"] == "iteration").to_numpy()
-    at = found.node_of_launch
-    parent, placed = nodes["parent"].to_numpy(), at >= 0
-    is_update = ((nodes["kind"] == "phase") & (nodes["folded_name"] == OPTIMISER)).to_numpy()
-    updates = layering.inherit(np.where(is_update, 1, np.where(is_top, 0, -1)), parent)
-    placed[placed] = (iteration[at[placed]] >= 0) & (updates[at[placed]] < 1)
+    at, parent = found.node_of_launch, nodes["parent"].to_numpy()
+    phase = nodes["folded_name"].where(nodes["kind"] == "phase").map({FORWARD: 0, BACKWARD: 1, OPTIMISER: 2})
+    phase = layering.inherit(phase.fillna(pd.Series(np.where(is_top, 0, -1))).to_numpy(np.int64), parent)
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
-    in_block, of_launch = layering.inherit(in_block, parent) == 1, iteration[at[placed]]
+    in_block = layering.inherit(in_block, parent) == 1
     keeps = np.zeros(len(home), bool)
-    shares = ((length[placed], constants.most_ratio), (np.ones(len(of_launch)), constants.holds_ratio))
-    for weights, least in shares:  # most of the time, or nearly all launches
-        total, covered = (np.bincount(of_launch, weights * part, len(home)) for part in (1, in_block[at[placed]]))
-        keeps |= medians(covered / np.maximum(total, 1), series, int(series.max()) + 1)[series] >= least
+    for last in (0, 1):  # of forward passes, or of gradients too
+        placed = (at >= 0) & (iteration[at] >= 0) & (phase[at] <= last)
+        mine, of_launch = at[placed], iteration[at[placed]]
+        shares = ((length[placed], constants.most_ratio), (np.ones(len(mine)), constants.holds_ratio))
+        for weights, least in shares:  # most of the time, or nearly all launches
+            total, covered = (np.bincount(of_launch, weights * part, len(home)) for part in (1, in_block[mine]))
+            keeps |= medians(covered / np.maximum(total, 1), series, int(series.max()) + 1)[series] >= least
     keep = keeps[np.maximum(iteration, 0)] & (iteration >= 0) & ~is_top
     number = np.full(len(nodes) + 1, -1, np.int64)
     number[:-1][keep] = np.arange(int(keep.sum()))

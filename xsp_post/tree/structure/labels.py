@@ -104,6 +104,11 @@ def _without_loss(traits: Traits, rows: np.ndarray, cores: np.ndarray, products:
     return cores[~np.isin(gap, np.intersect1d(gap[is_back], gap[~is_back]))]
 
 
+def attends(traits: Traits, rows: np.ndarray) -> bool:
+    """Whether launches hold an attention that its kernels name, not only an exp between two products."""
+    return bool(np.isin(traits.family[rows], [*_CORES, _CODE["softmax"]]).any() and len(attentions(traits, rows)))
+
+
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
     """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
     between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its experts)."""
@@ -125,11 +130,16 @@ def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
     return np.isin(traits.family[rows], codes)
 
 
+def are_products(traits: Traits, rows: np.ndarray) -> np.ndarray:
+    """Which launches are matrix products or convolutions; bool."""
+    return np.isin(traits.family[rows], [_CODE["gemm"], _CODE["convolution"]])
+
+
 def has_products(traits: Traits, rows: np.ndarray) -> bool:
     """Whether a layer may lie in these launches: an attention alone is a piece of one (a turn of a ring, a chunk)."""
     family = traits.family[rows]
     own = 0 if np.isin(family, _CORES).any() else 2 * (family == _CODE["softmax"]).any()  # of an attention in pieces
-    return int(np.isin(family, [_CODE["gemm"], _CODE["convolution"]]).sum()) > own
+    return int(are_products(traits, rows).sum()) > own
 
 
 def family_label(family: np.ndarray, duration: np.ndarray) -> str:

@@ -3,7 +3,7 @@
 The rows hold positions in the sequence; `nodes` adds times, counts and names of other sequences.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -11,11 +11,14 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
 from xsp_post.tree.structure.executions import LAYER as IS_LAYER
-from xsp_post.tree.structure.executions import Executions, Launches, Structure
+from xsp_post.tree.structure.executions import Executions, Kind, Launches, Structure
 from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     BACKWARD,
+    EMBEDDING,
     FORWARD,
+    are_products,
+    attends,
     block_word,
     does_layer_work,
     family_label,
@@ -74,9 +77,11 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     tops = _iterations(sequence)
     phase_rows = _phases(sequence)
     homes = pd.concat([tops, phase_rows], ignore_index=True)
-    blocks = _carried_over(sequence, _with_firsts(sequence, _blocks(sequence, homes)))
+    blocks = _blocks(sequence, homes)
     starts, ends = (np.append(np.sort(phase_rows[c].to_numpy()), len(sequence) + 1) for c in ("start", "end"))
     blocks = blocks[ends[np.searchsorted(starts, blocks["start"])] > blocks["end"]]  # a phase lies in no block
+    sequence, blocks = _with_products(sequence, homes, blocks)
+    blocks = _carried_over(sequence, _with_firsts(sequence, blocks))
     is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
     is_group = is_group[blocks["loop_kind"].to_numpy()]
     between = [_stretches(sequence, homes, blocks), _stretches(sequence, blocks[is_group], blocks[~is_group])]
@@ -197,6 +202,59 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
         series_index=sequence.executions.series[owner], loop_kind=kind[rows],
         content=(kind[rows] + 1).astype(np.uint64),
     )  # fmt: skip
+
+
+def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
+    """Where blocks of several products hold less than half of a forward pass without attention, each product is a layer
+    up to the next one, as its operator is; where lookups stand between products (graphs), what follows one of them is.
+    The last one is as long as usual. With a kind of block for each family of products."""
+    traits, constants, count = sequence.traits, sequence.constants, len(sequence)
+    products = np.flatnonzero(are_products(traits, np.arange(count)))
+    lookups = np.flatnonzero(traits.family == EMBEDDING)
+    behind = np.searchsorted(products, lookups)
+    gathers = lookups[(np.diff(behind, prepend=-1) > 0) & (behind < len(products))]
+    groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
+    start, end = blocks["start"].to_numpy(), blocks["end"].to_numpy()
+    whole = np.diff(np.searchsorted(products, [start, end]), axis=0)[0] > 1
+    whole &= ~groups[blocks["loop_kind"].to_numpy()]
+    held = np.cumsum(np.bincount(start[whole], minlength=count + 1) - np.bincount(end[whole], minlength=count + 1))
+    has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
+    kinds, frames = list(sequence.structure.kinds), [blocks]
+    for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
+        first, last, owner = (alike[column].to_numpy() for column in ("start", "end", "iteration_index"))
+        one = len(alike) // 2
+        rows = np.arange(first[one], last[one])
+        own = products[slice(*np.searchsorted(products, [first[one], last[one]]))]
+        if len(own) < constants.fewest_turns or (held[own] > 0).mean() >= constants.most_ratio:
+            continue
+        if has_gradients(traits, rows) or attends(traits, rows) or not is_network(traits, rows):
+            continue
+        is_graph = np.isin(gathers, rows).sum() >= constants.fewest_turns
+        begin = gathers if is_graph else products
+        home = np.searchsorted(first, begin, side="right") - 1
+        product = products[np.searchsorted(products, begin)]
+        mine = (home >= 0) & (product < last[home])
+        begin, product, home = begin[mine], product[mine], home[mine]
+        own, lead = begin[home == one], 0
+        while own[0] - lead > first[one] and len(np.unique(traits.plain[own - lead - 1])) == 1:
+            lead += 1  # each begins as the pass does
+        begin = np.maximum(begin - lead, first[home])
+        is_last, stop = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
+        usual = int(np.median((stop - begin)[~is_last]))
+        stop[is_last] = np.minimum(last[home], begin + usual)[is_last]
+        _, kind = np.unique(traits.family[product], return_inverse=True)
+        inside = np.searchsorted(first, frames[0]["start"], side="right") - 1
+        frames[0] = frames[0][(inside < 0) | (frames[0]["end"] > last[inside])]
+        frames.append(_frame(
+            len(begin), start=begin, end=stop, kind=BLOCK, loop_kind=len(kinds) + kind, iteration_index=owner[home],
+            series_index=alike["series_index"].to_numpy()[home], content=(len(kinds) + kind + 1).astype(np.uint64),
+        ))  # fmt: skip
+        for number in range(int(kind.max()) + 1):
+            row = np.flatnonzero(kind == number)[0]
+            times = int((kind == number).sum())
+            kinds.append(Kind(IS_LAYER, int(begin[row]), int(stop[row]), times, has_products=True))
+    blocks = pd.concat(frames).sort_values("start", kind="stable") if len(frames) > 1 else blocks
+    return replace(sequence, structure=replace(sequence.structure, kinds=kinds)), blocks
 
 
 def _with_firsts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
