@@ -635,6 +635,23 @@ def _convolutions(d, passes=1, taped=False):
                     d.kernels([("bn_bw_1C11", 9), ("threshold_backward", 3)])
 
 
+def addition_before_the_first_norm():
+    """Nine batches of two layers, each of which ends with a product and an addition, as what embeds does before them."""
+    d = desk()
+    for _ in range(9):
+        with d.new("x"):
+            d.kernels([("sgemm_embed", 20), ("vectorized_add", 4)])
+            for _ in range(2):
+                with d.new("l"):
+                    norm, end = ("layer_norm_kernel", 4), [("sgemm_embed", 20), ("vectorized_add", 4)]
+                    d.kernels([norm, ("sgemm_qkv", 30), ("flash_fwd_kernel", 25), ("sgemm_out", 15), end[1], norm])
+                    d.kernels([("sgemm_up", 30), ("gelu", 4), *end])
+            d.kernels([("sgemm_head", 20), ("reduce_mean", 3)])
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
 def convolutions_of_other_shapes():
     """Nine pictures; no stretch of a convolution network repeats in it."""
     d = desk()

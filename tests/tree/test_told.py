@@ -37,6 +37,8 @@ RIGHT = (
     ("grpo_round", "all"), ("grpo_round", "marks"),
     # convolutions of other shapes, gradients in the ranges of passes, lookups of neighbours
     ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("gnn_full_batch", "none"), ("tts_vocoder", "marks"),
+    # layers that begin with a norm behind an embedding that ends as they do
+    ("patchtst_epochs", "none"),
 )  # fmt: skip
 
 

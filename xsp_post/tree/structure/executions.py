@@ -21,6 +21,7 @@ from xsp_post.tree.structure.labels import (
     NORMALISATION,
     QUIET,
     Traits,
+    are_products,
     attentions,
     does_layer_work,
     guess_type,
@@ -163,29 +164,37 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
 
 
 def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, launches: Launches) -> None:
-    """A layer whose normalisation follows an addition, the residual one of the layer before, begins behind that; where
-    layers in a row begin with more equal launches than their first, what is more is of the layer before (it ends with a
-    normalisation, too). ``loops`` and ``found`` are changed."""
+    """A layer whose normalisation follows an addition, the residual one of the layer before (and the product that is
+    added), begins behind that; where layers in a row begin with more equal launches than their first, what is more is
+    of the layer before (it ends with a normalisation, too). ``loops`` and ``found`` are changed."""
     symbols, family, n = launches.symbols, launches.traits.family, len(launches)
     mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
     later = ~np.isin(turns, loops.first[mine])
     run = np.append(np.flatnonzero(np.diff(symbols)), n - 1)
     run = run[np.searchsorted(run, loops.turn_start[turns])] - loops.turn_start[turns]
     by = int(run[later].min() - run[~later].max()) if later.any() else 0
+    moved = np.full(max(by, 0), symbols[found.start])
     if by <= 0:
-        if family[found.start] not in QUIET or family[found.start + 1] != NORMALISATION:
+        rows = np.arange(found.start, found.end)
+        by = int(np.argmax(family[rows] == NORMALISATION))
+        moved, is_quiet = symbols[rows[:by]], np.isin(family[rows[:by]], QUIET)
+        is_added = by == 2 and bool(
+            are_products(launches.traits, rows[:1]).all() and len(attentions(launches.traits, rows))
+        )
+        if not (by and is_quiet[-1] and (by == 1 or is_added)):
             return
-        by, later = 1, np.ones(len(turns), bool)
+        later = np.ones(len(turns), bool)
     end, last = loops.end[mine], loops.last[mine] - 1
     around = np.append(loops.start[loops.kind != kind], n)
-    moves = ~np.isin(end, around) & (np.append(symbols, np.full(by, -1))[end + by - 1] == symbols[found.start])
+    follows = np.append(symbols, np.full(by, -1))[end[:, None] + np.arange(by)]
+    moves = ~np.isin(end, around) & (follows == moved).all(axis=1)
     if moves.mean() < launches.constants.alike_ratio:
         return
     if later.all():  # the loop before one ends with what it gives up, as its first turn does
         before = np.flatnonzero(np.isin(loops.end, loops.start[mine]) & (loops.count > 1))
-        before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - 1]]
-        loops.turn_end[loops.last[before] - 1] += 1
-        loops.end[before] += 1
+        before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - by]]
+        loops.turn_end[loops.last[before] - 1] += by
+        loops.end[before] += by
     loops.turn_start[turns[later]] += by
     loops.turn_end[turns[~np.isin(turns, last)]] += by
     loops.turn_end[last] += by * moves
