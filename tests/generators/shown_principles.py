@@ -636,7 +636,7 @@ def _convolutions(d, passes=1, taped=False):
 
 
 def addition_before_the_first_norm():
-    """Nine batches of two layers, each of which ends with a product and an addition, as what embeds does before them."""
+    """Nine batches of two layers, each of which ends with a product and an addition, as what embeds them does."""
     d = desk()
     for _ in range(9):
         with d.new("x"):
