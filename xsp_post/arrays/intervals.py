@@ -177,22 +177,26 @@ def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray
 
 def _clusters(thread: Int, start: Int, end: Int) -> Int:
     """Number the connected groups of overlapping ranges; sorted input, per thread."""
-    n = len(start)
-    if not n:
-        return np.zeros(0, np.int32)
-    new = np.ones(n, bool)
-    for first, last in _runs(thread):
-        reach = np.maximum.accumulate(end[first:last])
-        new[first + 1 : last] = start[first + 1 : last] > reach[:-1]
+    new = np.r_[True, thread[1:] != thread[:-1]][: len(start)]
+    new[1:] |= start[1:] > _reach(new, start, end)[:-1]
     cluster = np.cumsum(new, dtype=np.int32)
     cluster -= 1
     return cluster
 
 
-def _runs(values: Int) -> list[tuple[int, int]]:
-    """(first, last+1) of each run of equal values."""
-    edges = np.flatnonzero(np.r_[True, values[1:] != values[:-1], True])
-    return list(zip(edges[:-1].tolist(), edges[1:].tolist()))
+def _reach(begins: NDArray[np.bool_], start: Int, end: Int) -> Int:
+    """The latest end so far of each group; rows by group, then start (``begins``: the first row of each)."""
+    if not (~begins[1:] & (end[1:] < end[:-1])).any():
+        return end
+    first = np.flatnonzero(begins)
+    low = start[first]
+    # shift each group to a range of its own, so that one running maximum serves all of them
+    span = np.maximum(np.maximum.reduceat(end, first) - low, 0) + 1
+    shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(begins)]))
+    reach = end + shift
+    np.maximum.accumulate(reach, out=reach)
+    reach -= shift
+    return reach
 
 
 class _Crossing:
@@ -283,16 +287,8 @@ def grouped_union(group: Int, start: Int, end: Int) -> tuple[Int, Int, Int]:
         order = np.argsort(group, kind="stable")
         group, start, end = group[order], start[order], end[order]
         del order
-    begins, reach = np.r_[True, group[1:] != group[:-1]], end
-    if (~begins[1:] & (end[1:] < end[:-1])).any():  # else each end is the last of its group so far
-        first = np.flatnonzero(begins)
-        low = start[first]
-        # shift each group to a range of its own, so that one running maximum serves all of them
-        span = np.maximum(np.maximum.reduceat(end, first) - low, 0) + 1
-        shift = np.repeat(np.r_[0, np.cumsum(span)[:-1]] - low, np.diff(np.r_[first, len(group)]))
-        reach = end + shift
-        np.maximum.accumulate(reach, out=reach)
-        reach -= shift
+    begins = np.r_[True, group[1:] != group[:-1]]
+    reach = _reach(begins, start, end)
     begins[1:] |= start[1:] > reach[:-1]
     at = np.flatnonzero(begins)
     return group[at], start[at], reach[np.r_[at[1:] - 1, len(group) - 1]]

@@ -46,7 +46,9 @@ class Executions:
     def copy(self) -> Executions:
         """One whose host time before the first call and after the last one can be altered."""
         edges = {name: vars(self)[name].copy() for name in ("lead_ns", "since_ns", "begin_ns", "tail_ns")}
-        return replace(self, **edges)
+        made = replace(self, **edges)
+        made.work = self.work  # of the same operations
+        return made
 
     @cached_property
     def work(self) -> tuple[np.ndarray, np.ndarray]:
