@@ -13,7 +13,7 @@ import pytest
 from xsp_post.base.errors import CaptureError
 from xsp_post.exporters.tables import write_csv
 from xsp_post.model.results import Analysis, empty_table
-from xsp_post.store.layout import LEAST_ROWS
+from xsp_post.store.layout import LEAST_ROWS, stretches
 from xsp_post.store.store import open_store, write_store
 
 
@@ -161,3 +161,8 @@ def test_metrics_of_a_kernel_are_found_by_an_index(tmp_path):
         plan = database.execute("EXPLAIN QUERY PLAN SELECT value FROM kernel_metrics WHERE kernel_id = 7").fetchall()
         assert database.execute("SELECT sum(value) FROM kernel_metrics WHERE kernel_id = 7").fetchone() == (60.0,)
     assert any("idx_kernel_metric_rows_kernel_id" in step[3] for step in plan)
+
+
+def test_a_stretch_of_rows_outside_of_executions_says_so():
+    written = stretches("critical_path", pd.DataFrame({"iteration_index": [np.nan, np.nan]}))
+    assert [written[name].to_pylist() for name in ("least_iteration", "most_iteration")] == [[-1], [-1]]

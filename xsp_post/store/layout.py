@@ -113,15 +113,15 @@ STRETCH_COLUMNS = {
 
 
 def stretches(name: str, frame: pd.DataFrame) -> pa.Table:
-    """Where in a large table which times and model executions are: one row per thousand rows, by SQLite's number of the
-    first and the last of them."""
+    """Where in a large table which times and model executions (−1: of none) are: one row per thousand rows, by SQLite's
+    number of the first and the last of them."""
     count = len(frame)
     begins = np.arange(0, count, _STRETCH_ROWS)
     key = layout_of(name).key
     numbers = frame[key].to_numpy() if key in frame else np.arange(1, count + 1)
 
     def of(put: np.ufunc, *columns: str) -> pa.Array:
-        known = [put.reduceat(frame[one].to_numpy(np.int64), begins) for one in columns if one in frame]
+        known = [put.reduceat(frame[one].fillna(-1).to_numpy(np.int64), begins) for one in columns if one in frame]
         return pa.array(put.reduce(known) if known else [None] * len(begins), pa.int64())
 
     return pa.table({
