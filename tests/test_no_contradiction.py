@@ -1,6 +1,6 @@
 """Verdict, critical path, first advice and what-if speak of one program: none denies another.
 
-Asked of every shared capture (the mark `sampled`), of the example and of programs of the simulator.
+Asked of every shared capture (the mark `sampled`), of the example, of programs of the simulator and of told ones.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from generators.machine import write
 from generators.simulator import Machine, draw_program
 from recorded import analyzed
+from told_score import program_of
 
 from xsp_post.arrays.intervals import union_length
 from xsp_post.base.errors import XspPostError
@@ -155,9 +157,9 @@ def _of_what_if(results: Results, limit: Limit) -> list[str]:
     except XspPostError:
         return []
     first = next(one for one in limit.gains if one.resources == limit.limits[:1])
-    amounts = [one for one in (said.latency, said.device_span, said.period) if one is not None]
-    saved = max(one.measured_ns - one.predicted_ns for one in amounts) * said.execution_count / limit.replayed_ns
-    least = (first.gain_ratio - first.margin_ratio) / 2
+    saved = -said.elapsed.change_ratio
+    part = 2 if first.resources[0] in ("launches", "loading") else 1  # only the calls, not the way to the device
+    least = (first.gain_ratio - first.margin_ratio) / part
     has_graphs = bool(limit.window["graph_busy_ns"])  # opaque: no kernel that a pattern could name
     return [] if saved >= least or has_graphs else [f"{first.resources[0]}: what-if {saved:.1%}, verdict {first}"]
 
@@ -173,6 +175,15 @@ def test_a_capture(path):
 def test_a_generated_program(seed, tmp_path):
     written = Machine(draw_program(seed)).run().write(tmp_path / "program.sqlite")
     assert contradictions(analyze([written], Options(model_range="^step"))) == []
+
+
+@pytest.mark.parametrize("name", [
+    # pauses between executions, in few of them, and in those of another kind than most
+    "train_validate_checkpoint_train", "gpt_sampling_requests", "continuous_batching",
+])  # fmt: skip
+def test_a_told_program(name, tmp_path):
+    results = analyze([write(program_of(name, "all"), tmp_path / name)])
+    assert contradictions(results) == []
 
 
 def test_a_contradiction_is_found():

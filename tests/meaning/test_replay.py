@@ -86,7 +86,7 @@ def test_no_prediction_saves_more_than_the_advice_says_at_most(name, captures):
     advice = [one for one in advise(results, find_limit(results)) if one.bound_source == "replay" and one.change]
     assert advice
     for one in advice:
-        span = what_if(results, [one.change]).device_span
+        span = what_if(results, [one.change]).elapsed
         assert span.measured_ns == find_limit(results).window_ns  # one execution: the same time is spoken of
         assert span.measured_ns - span.predicted_ns <= 1.001 * one.bound_ns
         assert one.estimate_ns <= one.bound_ns

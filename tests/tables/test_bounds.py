@@ -24,7 +24,7 @@ def run_again(told: Callable[[Thread], None], edit: Edit, folder: Path) -> tuple
     for machine in machines:
         told(machine.thread())
     before, after = map(end_of, machines)
-    results = analyze([write(Program("bounds", machines[:1], []), folder / "program")])
+    results = analyze([write(Program("bounds", machines[:1], [], is_kineto=True), folder / "program")])
     return {one.code: one for one in advise(results, find_limit(results))}, 1 - after / before
 
 
@@ -43,3 +43,23 @@ def test_a_bound_of_graphs_is_of_all_places(most_us, tmp_path):
 
     advice, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
     assert gain - SLACK <= advice["cuda-graphs"].bound_ratio <= gain + 0.05
+
+
+def test_what_reads_save_is_of_reads_alone(tmp_path):
+    """Five reads in each step, beside ten waits for the device that stay."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for number in range(50):
+                    thread.host(10)
+                    thread.launch(ELEMENTWISE, 20)
+                    if number % 5 == 4:
+                        thread.sync()
+                    elif number % 10 == 2 and "unread" not in thread.m.edit.flags:
+                        with thread.range("aten::item", kind="cpu_op"):
+                            thread.item()
+
+    advice, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
+    said = advice["item-in-step"]
+    assert said.estimate_ns * said.bound_ratio / said.bound_ns <= gain + SLACK, gain

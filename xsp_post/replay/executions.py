@@ -129,14 +129,6 @@ def _of_iterations(graph: Graph, chosen: pd.DataFrame, label: str) -> Executions
                       is_queued, recording.is_shared)  # fmt: skip
 
 
-def without_edges(executions: Executions, graph: Graph, clock: Clock, measured: pd.DataFrame) -> pd.DataFrame:
-    """The same executions (`measure`), the first one from the first device work that its process recorded, each from
-    the end of what was queued before that, the last one to the last: what `xsp-post why` speaks of."""
-    begin, end = measured["begin_ns"].to_numpy(), measured["end_ns"].to_numpy()
-    begin, end = _of_device(executions, graph, clock, begin, end)
-    return measured.assign(begin_ns=begin, end_ns=end, latency_ns=end - begin)
-
-
 def _of_device(
     executions: Executions, graph: Graph, clock: Clock, begin: np.ndarray, end: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:

@@ -100,10 +100,11 @@ class Altered:
         amounts.before_ns[calls[amounts.before_ns[calls] < LONG_HOST_NS]] = 0  # longer is no way to a launch
 
     def without_calls(self, rows: np.ndarray, long_ns: int = LONG_HOST_NS) -> None:
-        """These calls take no time, and neither do the way to them, as long as that to a launch, and what is done with
-        their result before the next call, unless that is long."""
+        """These calls take no time and wait for nothing, and neither do the way to them, as long as that to a launch,
+        and what is done with their result before the next call, unless that is long."""
         amounts, way = self.amounts, self.usual(self.graph.amounts.before_ns)
-        amounts.own_ns[rows] = 0
+        amounts.waits[rows] = False
+        amounts.own_ns[rows] = amounts.after_ns[rows] = 0
         amounts.before_ns[rows] -= np.minimum(amounts.before_ns[rows], way)
         behind = np.isin(self.graph.source_call, rows) & (amounts.before_ns < long_ns)
         amounts.before_ns[behind] = np.minimum(amounts.before_ns[behind], way)
@@ -126,14 +127,12 @@ class Altered:
         amounts.own_ns[self.operations.call[rows]] = self.usual(amounts.own_ns)
         return len(rows)
 
-    def reads(self) -> np.ndarray:
-        """The calls that read single values."""
-        operations = self.operations
-        return operations.call[operations.is_read.astype(bool) & (operations.call >= 0)]
-
-    def waiting_calls(self) -> np.ndarray:
-        """Those, and calls that wait and free nothing."""
-        return distinct(np.append(np.flatnonzero((self.calls.wait >= 0) & ~self.calls.allocates), self.reads()))
+    def calls_of(self, chosen: np.ndarray) -> np.ndarray:
+        """The calls of these operations (bool), and those that wait for them, or right behind them: no frees."""
+        calls = self.operations.call[chosen & (self.operations.call >= 0)]
+        waits = np.isin(self.graph.learnt.waited, np.flatnonzero(chosen)) | np.isin(self.graph.source_call, calls)
+        waits &= (self.calls.wait >= 0) & ~self.calls.allocates
+        return distinct(np.append(calls, np.flatnonzero(waits)))
 
 
 def usual(values: np.ndarray, chosen: np.ndarray) -> int:
@@ -224,39 +223,40 @@ def _without_allocations(of: Altered, _: float) -> None:
     rows = np.flatnonzero(of.calls.allocates)
     if not len(rows):
         raise UsageError("no call takes or frees memory", code="change-matches-nothing")
-    of.amounts.after_ns[rows] = 0
-    of.amounts.waits[rows] = False
     of.without_calls(rows)
 
 
 def _without_copy_calls(of: Altered, _: float) -> None:
-    """Neither calls of copies take time, nor the way to them, nor copies of a few values: the bytes of others go on."""
+    """Neither calls of copies and waits for them take time, nor the way to them, nor copies of a few values: the bytes
+    of others go on."""
     is_copy = of.are_copies()
     of.without_operations(is_copy & (of.operations.duration_ns <= SHORT_COPY_NS))
     for times, at, _alone, _copies in of.copy_calls(is_copy):
         times[at] = 0
-    calls = of.operations.call[is_copy]
-    of.without_calls(np.unique(calls[calls >= 0]))
+    of.without_calls(of.calls_of(is_copy))
 
 
 def _without_waiting_calls(of: Altered, _: float) -> None:
     """Neither calls that wait nor reads of single values, nor the way to them."""
     _waits(of, 0.0)
-    of.without_calls(of.waiting_calls())
+    of.without_calls(np.flatnonzero((of.calls.wait >= 0) & ~of.calls.allocates))
+    _without_reads(of, 0.0)
 
 
-def _without_values(of: Altered, _: float) -> None:
-    """Values that nobody reads are not made: the reduction before each read is gone, with its launch."""
-    makers = np.isin(of.operations.call, of.graph.source_call[of.reads()]) & (of.operations.call >= 0)
-    of.remove(makers & of.operations.are("reduction"))
+def _without_reads(of: Altered, _: float) -> None:
+    """Neither reads of single values nor waits for them, nor the way to them."""
+    is_read = of.operations.is_read.astype(bool)
+    of.release(is_read & of.amounts.is_blocking)
+    of.without_calls(of.calls_of(is_read))
 
 
 def _without_makers(of: Altered, _: float) -> None:
     """Nor is what these values are made of, a few kernels that are no products, launched just before, nor what the host
     does with them before its next call, up to 1 ms."""
     operations, is_gone = of.operations, np.zeros(len(of.operations), bool)
-    calls = of.graph.source_call[of.reads()]
-    of.without_calls(of.waiting_calls(), LUMP_NS)
+    reads = of.calls_of(operations.is_read.astype(bool))
+    of.without_calls(reads, LUMP_NS)
+    calls = of.graph.source_call[reads]
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     for _step in range(_MADE_OF):
@@ -295,6 +295,6 @@ QUICK_HOST, MAKERS = "quick host", "makers"
 IDEALS = SHORTER | {
     "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
     "messages": lambda of, _: of.remove(of.operations.are(COMMUNICATION)),
-    "launch code": _without_launch_code, "waiting calls": _without_waiting_calls, "values": _without_values,
+    "launch code": _without_launch_code, "waiting calls": _without_waiting_calls, "reads": _without_reads,
     MAKERS: _without_makers, QUICK_HOST: _at_its_quickest,
 }  # fmt: skip

@@ -20,7 +20,7 @@ from xsp_post.replay.critical_path import (
     SYNCHRONISATION,
     critical_path,
 )
-from xsp_post.replay.executions import Clock, Executions, measure, recorded_clock, simulated_clock, without_edges
+from xsp_post.replay.executions import Clock, Executions, elapsed, measure, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import identity_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
 from xsp_post.replay.resources import Altered
@@ -64,7 +64,7 @@ class Prediction(NamedTuple):
     execution_count: int
     effects: list[Effect]
     latency: Amount
-    device_span: Amount  # latency without what precedes the first device work and follows the last
+    elapsed: Amount  # all measured executions together, of every kind, as the verdict: `experiment.DEVICE`
     period: Amount | None  # None: one execution only
     error_ratio: float  # of the identity replay
     spread_ratio: float  # of the measured executions
@@ -107,19 +107,20 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     error = middle_error(identity.recorded, identity.simulated) if identity.refusal else identity.error_ratio
     if refusal := identity.refusal_of(error):
         raise ContradictionError(f"{source_name}: nothing is predicted: {refusal}", code="replay-refused")
-    graph, executions = identity.graph, identity.executions
+    graph, executions, every = identity.graph, identity.executions, identity.every_execution
     recorded, simulated = (
-        _measured(graph, executions, clock) for clock in (recorded_clock(graph), simulated_clock(identity.replayed))
+        _measured(graph, executions, every, clock)
+        for clock in (recorded_clock(graph), simulated_clock(identity.replayed))
     )
     # half the width, relative, that predictions of these kinds of change need at least
     least = max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in parsed)
     starts, made = recorded_starts(graph), dict[str, Amount]()
     for at in (None,) if starts is None else (starts, None):
-        altered = Altered(graph, executions, at)
-        effects = [apply_change(change, altered, results, capture_id) for change in parsed]
+        whole, altered = Altered(graph, every, at), Altered(graph, executions, at)
+        *_, effects = [[apply_change(one, of, results, capture_id) for one in parsed] for of in (whole, altered)]
         replayed = replay(graph, altered.amounts)
         clock = simulated_clock(replayed)
-        after = _measured(graph, altered.executions, clock)
+        after = _measured(graph, altered.executions, whole.executions, clock)
         follows = _amounts(recorded, simulated, after, error, least)
         made = {name: _either(one, made.get(name, one)) for name, one in follows.items()}
     path = _path(results, replace(graph, amounts=altered.amounts), executions, clock, after, replayed.steps)
@@ -127,7 +128,7 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     limit, ratio = limit_of(path)
     return Prediction(
         capture_id, source_name, executions.label, len(executions.index), effects,
-        made["latency_ns"], made.get("device_ns", made["latency_ns"]), made.get("period_ns"), error,
+        made["latency_ns"], made["elapsed_ns"], made.get("period_ns"), error,
         max(_spread(recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip
 
@@ -138,19 +139,17 @@ def _either(follows: Amount, stays: Amount) -> Amount:
     return Amount(follows.measured_ns, (follows.predicted_ns + stays.predicted_ns) / 2, low, high)
 
 
-def _measured(graph: Graph, executions: Executions, clock: Clock) -> pd.DataFrame:
-    """`executions.measure`, and ``device_ns``: the latency without what precedes the first device work and follows the
-    last."""
-    measured = measure(executions, clock)
-    return measured.assign(device_ns=without_edges(executions, graph, clock, measured)["latency_ns"])
+def _measured(graph: Graph, executions: Executions, every: Executions, clock: Clock) -> pd.DataFrame:
+    """`executions.measure`, and ``elapsed_ns``: the device's time of all together, of every kind."""
+    return measure(executions, clock).assign(elapsed_ns=elapsed(graph, every, clock)[0])
 
 
 def _amounts(
     recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float, least_ratio: float
 ) -> dict[str, Amount]:
-    """Latency, period and time of the device: the measured median, times what the replay says of the change."""
+    """Latency, period and time of all: the measured median, times what the replay says of the change."""
     made: dict[str, Amount] = {}
-    for name in ("latency_ns", "period_ns", "device_ns"):
+    for name in ("latency_ns", "period_ns", "elapsed_ns"):
         usable = recorded[name].to_numpy(float) > 0
         if not usable.any():
             continue

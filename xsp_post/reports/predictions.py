@@ -46,14 +46,14 @@ def print_prediction(console: Console, prediction: Prediction, part: str = "") -
         f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
         f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}.",
     )
-    span = prediction.device_span
-    if span.measured_ns < prediction.latency.measured_ns:
-        saved = span.measured_ns - span.predicted_ns
+    whole = prediction.elapsed
+    if whole.measured_ns != prediction.latency.measured_ns:
+        saved = whole.measured_ns - whole.predicted_ns
         say(
             console,
-            f"From the first device work of the recording to the last, which xsp-post why speaks of: "
-            f"{format_ns(span.measured_ns)} → {format_ns(span.predicted_ns)}, "
-            f"{format_ns(saved)} ({format_ratio_percent(-span.change_ratio)}) less.",
+            f"Of all executions, from their first device work to the last, which xsp-post why speaks of: "
+            f"{format_ns(whole.measured_ns)} → {format_ns(whole.predicted_ns)}, "
+            f"{format_ns(saved)} ({format_ratio_percent(-whole.change_ratio)}) less.",
         )
     before = "" if prediction.limit_before == prediction.limit else f"; before: {prediction.limit_before}"
     share = format_ratio_percent(prediction.limit_ratio)
