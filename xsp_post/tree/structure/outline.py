@@ -81,7 +81,7 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     starts, ends = (np.append(np.sort(phase_rows[c].to_numpy()), len(sequence) + 1) for c in ("start", "end"))
     blocks = blocks[ends[np.searchsorted(starts, blocks["start"])] > blocks["end"]]  # a phase lies in no block
     sequence, blocks = _with_products(sequence, homes, blocks)
-    blocks = _carried_over(sequence, _with_firsts(sequence, blocks))
+    blocks = _carried_over(sequence, blocks)
     is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
     is_group = is_group[blocks["loop_kind"].to_numpy()]
     between = [_stretches(sequence, homes, blocks), _stretches(sequence, blocks[is_group], blocks[~is_group])]
@@ -255,19 +255,6 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
             kinds.append(Kind(IS_LAYER, int(begin[row]), int(stop[row]), times, has_products=True))
     blocks = pd.concat(frames).sort_values("start", kind="stable") if len(frames) > 1 else blocks
     return replace(sequence, structure=replace(sequence.structure, kinds=kinds)), blocks
-
-
-def _with_firsts(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
-    """With the first layer of a row, which may begin with another launch than the others (a pooling, no activation)."""
-    kind, start, end, home = (blocks[c].to_numpy() for c in ("loop_kind", "start", "end", "iteration_index"))
-    begin, before = np.maximum(2 * start - end + 1, 0), np.r_[0, np.maximum.accumulate(end)][: len(end)]
-    known, hashed = sequence.structure.kinds, Hashed.of(sequence.symbols)
-    can = np.array([k.role == IS_LAYER and k.has_products for k in known], bool)[kind]
-    can &= (begin > sequence.executions.starts[home]) & (begin >= before) & (begin < start)
-    can &= hashed.stretches(begin, start) == hashed.stretches(start + 1, end)
-    return pd.concat([blocks, blocks[can].assign(start=begin[can] - 1, end=start[can])]).sort_values(
-        "start", kind="stable"
-    )
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
