@@ -21,9 +21,9 @@ from structure_score import best
 from xsp_post.model.options import Options
 from xsp_post.pipeline import captures_of
 from xsp_post.tree.structure import find
-from xsp_post.tree.structure.executions import candidates
+from xsp_post.tree.structure.executions import candidates, facts_of
 from xsp_post.tree.structure.outline import Sequence
-from xsp_post.tree.structure.weighing import WEIGHTS, SequenceFacts, terms
+from xsp_post.tree.structure.weighing import WEIGHTS, terms
 
 PENALTY = 0.03  # per squared weight, of terms scaled to a standard deviation of 1
 POINTS = {"right": 1.0, "abstained": 0.5}
@@ -86,9 +86,7 @@ def _choice(author: str, program: Program, start: np.ndarray, sequence: Sequence
         accepted = [np.full(int(is_known.sum()), NONE)]
     if is_known.mean() <= 0.9 or not accepted or not len(sequence.structure.loops):
         return None
-    facts = SequenceFacts(
-        sequence.symbols, sequence.duration, sequence.pause, sequence.traits, sequence.structure.loops
-    )
+    facts = facts_of(sequence.structure, sequence)
     values, verdicts = [], []
     for source, found in candidates(sequence.structure, sequence)[0]:
         owner = np.full(len(start), NONE)

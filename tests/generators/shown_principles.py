@@ -692,3 +692,20 @@ def layers_of_a_graph():
             d.t.copy(2_000, "DtoH")
         d.idle(300, 900)
     return d.program("", "x", "l")
+
+
+def forces_of_atoms():
+    """Twenty steps of forward and backward work that updates no weights; after every fifth the energy is printed."""
+    d = desk()
+    for n in range(20):
+        with d.new("x"):
+            d.kernels([("vectorized_elementwise_kernel<mul>", 2), ("vectorized_elementwise_kernel<add>", 2)] * 2)
+            d.go("embed", "ln_attn", "ln_mlp", taped=True)
+            d.backward()
+            d.kernels([("vectorized_elementwise_kernel<add>", 2)])
+            if n % 5 == 4:
+                d.item()
+                d.kernels([("reduce_kernel<sum>", 3)] * 2)
+                d.item()
+                d.idle(800, 900)
+    return d.program("", "x")

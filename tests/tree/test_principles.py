@@ -48,6 +48,7 @@ EXECUTIONS = {
     ("lodgers", 108): "an update before all of a model's work ends no step",
     ("strangers", 41012): "the mark of the last execution was not recorded: what is as long as the others is one",
     ("travellers", 80): "a last execution that was cut off is one",
+    ("strangers", 97005): "turns that begin in one range and end in another: the ranges are no parts of a loop",
 }
 
 
@@ -162,6 +163,7 @@ SHOWN = {
     "convolutions_of_other_shapes": "where no block of several products repeats, each product is a layer",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
     "layers_of_a_graph": "layers of a graph network begin with the lookup of neighbours",
+    "forces_of_atoms": "several steps are several executions, also where no weights are updated",
 }
 
 

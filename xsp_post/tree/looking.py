@@ -212,20 +212,24 @@ def passes_inside(draft: Draft) -> Draft:
         return draft
     inner = _innermost_around(draft, opened)
     home = layering.inherit(np.where(inner, np.arange(len(inner)), -1), draft.column("parent_id"))
-    rows = np.flatnonzero(draft.works())
+    in_steps = len(draft.turns) > 0  # what repeats in the steps says what repeats beside them
+    rows = np.flatnonzero(draft.works() & (in_steps | (home[draft.node] >= 0)))
     of_launch = home[draft.node[rows]]
     is_open = of_launch >= 0
     if not is_open.any():
         return draft
     from xsp_post.tree.structure.find import infer
 
-    frame = launch_columns(draft.trace, draft.activities, rows).assign(home=of_launch, is_covered=~is_open)
+    frame = launch_columns(draft.trace, draft.activities, rows).assign(is_covered=~is_open)
+    frame = frame.assign(home=of_launch) if in_steps else frame
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if (draft.node[rows] != of_launch)[is_open].mean() >= draft.constants.most_ratio and not (
         found.nodes["kind"] == "block"
     ).any():
         return draft  # turns of recorded ranges, each a few of them and nothing that repeats inside: layers
-    home_of_found = _homes(found, of_launch)
+    home_of_found = _homes(found, of_launch, draft.constants)
+    if home_of_found is None:
+        return draft  # turns that begin in one range and end in another: the ranges are parts
     if not _recur(found, home_of_found, draft.length()[rows] * is_open, draft.constants.most_ratio):
         return draft  # one call of many passes: the range is the execution
     if _are_surer(draft, found, int(is_open.sum())):
@@ -298,12 +302,21 @@ def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
     return chosen
 
 
-def _homes(found: Inference, of_launch: np.ndarray) -> np.ndarray:
-    """The opened node that holds each found one, by that of each launch."""
-    parent, placed = found.nodes["parent"].to_numpy(), np.flatnonzero(found.node_of_launch >= 0)
-    top, result = forest_of(parent).nearest(parent < 0), np.full(len(parent), int(of_launch.max()))
-    result[top[found.node_of_launch[placed]]] = of_launch[placed]
-    return result[top]
+def _homes(found: Inference, of_launch: np.ndarray, constants: Constants) -> np.ndarray | None:
+    """The opened node that holds nearly all of each top inferred node; None where a turn lies in several."""
+    parent = found.nodes["parent"].to_numpy()
+    top = forest_of(parent).nearest(parent < 0)
+    placed = np.flatnonzero(found.node_of_launch >= 0)
+    at = top[found.node_of_launch[placed]]
+    home = pd.Series(of_launch[placed]).groupby(at)
+    main = home.transform("quantile", 0.5, interpolation="nearest").to_numpy(np.int64)
+    result = np.full(len(parent), int(of_launch.max()))
+    result[at] = main
+    share = np.bincount(at, main == of_launch[placed], len(parent)) / np.maximum(
+        np.bincount(at, minlength=len(parent)), 1
+    )
+    is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
+    return None if (share[is_pass] < constants.holds_ratio).any() else result[top]
 
 
 # ---------------------------------------------------------------- blocks in ranges without layers

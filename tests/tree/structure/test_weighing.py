@@ -17,7 +17,7 @@ def facts_of(symbols, pause=None):
     symbols = np.array(symbols)
     no, pause = np.zeros(n, bool), np.zeros(n) if pause is None else np.array(pause, float)
     traits = Traits((symbols % 3).astype(np.int8), no, no, no, no, no, no, symbols)
-    return SequenceFacts(symbols, np.full(n, 10), pause, traits, find_loops(symbols, DEFAULTS))
+    return SequenceFacts(symbols, np.full(n, 10), pause, traits, find_loops(symbols, DEFAULTS), np.zeros(0, np.int64))
 
 
 def cut(starts, end, series=None):

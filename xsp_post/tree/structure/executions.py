@@ -325,19 +325,27 @@ def begins_at_pauses(structure: Structure, kind: Kind, launches: Launches) -> bo
 # ---------------------------------------------------------------- which loops are executions
 
 
-def find_executions(structure: Structure, launches: Launches, bounds: np.ndarray) -> Executions:
-    """The executions of a sequence: of all ways to cut it the one that explains it best. None crosses one of
-    ``bounds``, positions where a recorded range begins or ends."""
+def find_executions(structure: Structure, launches: Launches, owner: np.ndarray | None = None) -> Executions:
+    """The executions of a sequence: of all ways to cut it the one that explains it best. ``owner``: the recorded range
+    of each launch (−1 none): no execution reaches from one into the next."""
     if not len(structure.loops):
         return Executions(reason="no stretch of launches recurs often enough to be more than chance")
     found, reason = candidates(structure, launches)
-    found = [(source, _cut(*one, bounds)) for source, one in found]
-    facts = SequenceFacts(launches.symbols, launches.duration, launches.pause, launches.traits, structure.loops)
+    if owner is not None:
+        found = [(source, _cut(*one, np.flatnonzero(np.diff(owner)) + 1)) for source, one in found]
+    facts = facts_of(structure, launches)
     scores = [score(*one, facts) for one in found]
     best = int(np.argmax([0.0, *scores])) - 1  # first: not to cut it
     if best < 0:
         return Executions(reason=reason or "no way to cut the launches explains them")
     return _classified(*found[best][1], launches)
+
+
+def facts_of(structure: Structure, launches: Launches) -> SequenceFacts:
+    """What the score needs to know of a sequence."""
+    steps = [k for k, kind in enumerate(structure.kinds) if kind.role == STEP][:1]  # inner kinds come first
+    known = (launches.symbols, launches.duration, launches.pause, launches.traits, structure.loops)
+    return SequenceFacts(*known, structure.loops.turn_end[np.isin(structure.turn_kind, steps)])
 
 
 def candidates(structure: Structure, launches: Launches) -> tuple[list[tuple[str, Found]], str]:
@@ -377,11 +385,15 @@ def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tup
 
 
 def _turns_of_one(structure: Structure, launches: Launches) -> Iterator[tuple[str, Found]]:
-    """Turns of each kind of loop that holds most of the launches or of the time."""
+    """Turns of each kind of loop that holds most of the launches or of the time. A loop of next to nothing but steps
+    is none."""
     share = _shares(structure, np.ones(len(structure.turn_kind), bool), launches.duration)
     for kind, one in enumerate(structure.kinds):
         if one.turn_count > 1 and one.period > 1 and share[kind] >= launches.constants.most_ratio:
             source = {LAYER: LAYERS, GRADIENTS: LAYERS, OTHER: OTHERS}.get(one.role, LOOPS)
+            steps = [k for k, other in enumerate(structure.kinds[:kind]) if one.role == other.role == STEP]
+            inner = _shares(structure, _inside(structure, structure.turn_kind == kind), launches.duration)[steps]
+            source = OTHERS if inner.max(initial=0) >= (1 - launches.constants.near_ratio) * share[kind] else source
             yield source, _of_kinds(structure, [kind], launches)[0]
 
 

@@ -192,9 +192,8 @@ def _sequence(
     )
     known = (symbols, thread.astype(np.int64), np.maximum(end - start, 0), pause, taken, marks, constants)
     structure = structure_of(loops, own := Launches(*known))
-    bounds = np.zeros(0, np.int64) if owner is None else np.flatnonzero(np.diff(owner)) + 1
     if executions is None:
-        executions = find_executions(structure, own, bounds)
+        executions = find_executions(structure, own, owner)
     if not any(kind.role == LAYER for kind in structure.kinds):
         # each layer of a compiled model may have kernels of its own number: layers repeat without these
         plain = pd.factorize(taken.plain)[0].astype(np.int64)
@@ -203,7 +202,7 @@ def _sequence(
         if other.size < loops.size and any(kind.role == LAYER for kind in folded.kinds):
             known, structure = (plain, *known[1:]), folded
             if not len(executions):
-                executions = find_executions(structure, own, bounds)
+                executions = find_executions(structure, own, owner)
     return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
 
 

@@ -282,7 +282,7 @@ def _phases_by_thread(thread: np.ndarray, traits: Traits, rows: np.ndarray) -> l
     m = len(thread)
     edges = np.concatenate([[0], np.flatnonzero(thread[1:] != thread[:-1]) + 1, [m]])
     sizes = np.diff(edges)
-    if not 2 <= len(sizes) <= 64 or np.median(sizes) < 8 or sizes.min() < 2:
+    if not 2 <= len(sizes) <= 64 or np.median(sizes) < 8 or sizes[1:-1].min(initial=2) < 2:
         return []
     pieces: list[tuple[int, str]] = []
     for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):

@@ -41,13 +41,16 @@ class SequenceFacts:
     """What the terms of all candidates of one sequence need, made once. Arrays have one value a launch."""
 
     def __init__(
-        self, symbols: np.ndarray, duration: np.ndarray, pause: np.ndarray, traits: Traits, loops: Loops
-    ) -> None:
+        self, symbols: np.ndarray, duration: np.ndarray, pause: np.ndarray, traits: Traits, loops: Loops,
+        step_ends: np.ndarray,
+    ) -> None:  # fmt: skip
         self.family, self.pause, self.symbols = traits.family.astype(np.int64), pause, symbols
         self.hashed, self.loops = Hashed.of(symbols), loops
         self.families = int(self.family.max(initial=0)) + 1
         self.time = np.r_[0, np.cumsum(np.maximum(duration, 1))]
         self.sorted_pause, self.updates = np.sort(pause), update_ends(traits)
+        if not len(self.updates):  # no weights are updated: where steps of forward and backward work end
+            self.updates = np.sort(step_ends)
 
     def __len__(self) -> int:
         return len(self.family)
