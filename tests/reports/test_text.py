@@ -35,7 +35,8 @@ def test_invisible_characters_are_shown(character):
 
 @pytest.mark.parametrize(("name", "said"), [
     ("transformer block (2) · aten::linear, aten::gelu", "transformer block (2)"),
-    ("block · gemm, softmax", "block · gemm, softmax"), ("after the blocks · gemm", "after the blocks · gemm"),
+    ("block · gemm, softmax", "block · gemm, softmax"), ("after the blocks · gemm", "after the blocks"),
+    ("block (2) · aten::index, aten::addmm", "block (2) · index, addmm"), ("block · a::b::gemm", "block · gemm"),
     ("forward *", "forward"), ("iteration (* kernels)", "iteration"), ("block · gemm (*)", "block · gemm"),
 ])  # fmt: skip
 def test_a_block_of_a_known_kind_needs_no_list_of_its_kernels(name, said):

@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 from generators import callers, machine, settlers
+from told_score import program_of
 
 from xsp_post.model.options import Options
 from xsp_post.model.schemas.units import format_ns
@@ -439,6 +440,27 @@ def test_inferred_layers_say_their_pass_where_both_are_shown(tmp_path):
     results = analyze([machine.write(program, tmp_path / "ring")])
     names = [one.name for one in places(results, main_limit(results)) if one.name]
     assert [name.rpartition(" in ")[2] for name in names] == ["backward", "forward"], names
+
+
+def test_places_that_are_printed_alike_are_one(tmp_path):
+    """An encoder's blocks and a decoder's are two kinds of "transformer block": two lines of one name contradict."""
+    path = machine.write(program_of("whisper_chunks", "marks"), tmp_path / "report.sqlite")
+    names = [place_text(one) for one in said(path, Options())[2]]
+    assert names and len(names) == len(set(names))
+
+
+@pytest.mark.parametrize(("pause_us", "where"), [
+    (9_000, "before pool"), (900, "between launches, mostly before pool"), (90, "between launches"),
+])  # fmt: skip
+def test_what_most_host_code_came_before_is_not_said_of_all(pause_us, where, tmp_path):
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for number in range(30):
+        at += pause_us * US if number == 20 else 20 * US
+        name = "pool" if number == 20 else f"kernel_{number}"
+        builder.kernel(name, launch=(at, at + US), run=(at + 2 * US, at := at + 7 * US))
+    results, limit, found = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
+    assert what_text(found[0]).partition(", 9")[0] == f"host code {where}"
+    assert f"ost of it {where}" in sentence_of(results, limit)
 
 
 @pytest.mark.parametrize(("has_part", "next_work"), [(True, "part"), (False, "copies host→device")])

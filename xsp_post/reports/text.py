@@ -91,14 +91,15 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
 
 
-_NAMELESS = re.compile(r"(?:block|repeated part|(?:before|between|after) the)\b")
+_NAMELESS = re.compile(r"(?:block|repeated part)\b")
 
 
 def inferred(name: str) -> str:
-    """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what it is;
-    of what is of no known kind both. A number that differs (``forward *``) says nothing."""
-    name = re.sub(r" (?:\*|\(\*(?: \w+)?\))(?= ·|$)", "", name)
-    return name if _NAMELESS.match(name) else name.partition(" · ")[0]
+    """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what or
+    where it is; of a block of no known kind both. A number that differs (``forward *``) says nothing."""
+    name = re.sub(r" (?:\*|\(\*(?: \w+)?\))(?=,| ·|$)", "", name)
+    what, dot, kernels = name.partition(" · ")
+    return what + dot + ", ".join(map(short_kernel, kernels.split(", "))) if _NAMELESS.match(name) else what
 
 
 def called(name: str) -> str:

@@ -249,6 +249,8 @@ class _Tree:
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         self.calls = paths["call_count"].to_numpy(np.int64)
         self.is_layer = self.level == "LAYER"
+        self.execution = self.forest.nearest(self.level == "MODEL")  # at or above, −1 none
+        self.has_kinds = len(set(self.name[self.level == "MODEL"])) > 1
         self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
         layers = self.forest.add_up(self.is_layer)  # a range around all of several is no place of work
         self.has_all = (layers == max(self.is_layer.sum(), 2)) & (resource in _WORK)
@@ -316,15 +318,15 @@ class _Tree:
             found = replace(found, longest_ns=int(self.amounts.longest_ns[inside].max()))
             if not name and 2 * int(self.amounts.between_ns[inside].sum()) > time:
                 between = self.between
-            elif (is_own or is_whole) and what == "host_code\n" and (work := self._next(mask)):
-                between = sentence("bar.before", work=work)
-            elif not name:
-                between = sentence("bar.nowhere" if self.is_recorded.any() else "bar.launches")
+            else:
+                between = between or sentence("bar.nowhere" if self.is_recorded.any() else "bar.launches") * (not name)
+                if (is_own or is_whole) and what == "host_code\n":
+                    between = self._before(mask, between)
         return [replace(found, between=between)]
 
-    def _next(self, mask: np.ndarray) -> str:
-        """What devices ran after most of the host code directly in some ranges: a range inside these, a copy or a
-        kernel; '' where that differs."""
+    def _before(self, mask: np.ndarray, between: str) -> str:
+        """``between`` which parts the host code directly in some ranges is, or what devices ran after all or most of
+        it: a range inside these, a copy or a kernel."""
         waits = self.followed()
         waits = waits[mask[waits["row"]] & waits["name"].notna()]
         inner, texts = self.is_recorded & self.forest.inside(mask), waits["name"].to_numpy(object, copy=True)
@@ -333,7 +335,10 @@ class _Tree:
             if name := self._around(row, inner) or self.name[row] * int(inner[row]):
                 texts[is_kernel & waits["next_row"].eq(row).to_numpy()] = _short(name)
         (work, time), *_ = _largest(texts, waits["time_ns"].to_numpy(np.int64)) or [("", 0)]
-        return short_kernel(visible(work)) if 2 * time > waits["time_ns"].sum() else ""
+        work, share = short_kernel(visible(work)), time / max(waits["time_ns"].sum(), 1)
+        if share > 1 - _LITTLE:
+            return sentence("bar.before", work=work)
+        return sentence("bar.mostly", between=between, work=work).lstrip(", ") if 2 * share > 1 else between
 
     def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
         """The time of the heaviest places, if ranges were opened no further."""
@@ -354,9 +359,9 @@ class _Tree:
         return [np.array(group) for group in groups.values()]
 
     def _alike(self, rows: np.ndarray) -> tuple[str, str]:
-        """Ranges of one name are one place, whatever they lie in; of inferred ones those in one recorded range."""
-        around = self._around(int(rows[0]), self.is_recorded) if self.is_inferred[rows[0]] else ""
-        return _DIGITS.sub("#", self.name[rows[0]]), around
+        """Ranges that are printed alike are one place, whatever they lie in; of inferred ones those in one range."""
+        name, is_inferred = _DIGITS.sub("*", self.name[rows[0]]), self.is_inferred[rows[0]]
+        return (inferred(name), self._outer(int(rows[0]))) if is_inferred else (name, "")
 
     def _label(self, rows: np.ndarray) -> tuple[str, str]:
         """``24 × layers.*``, '' for all of a capture; and what is around it."""
@@ -368,13 +373,17 @@ class _Tree:
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
             each = calls // different
         times = f"{calls // each} × " if calls > each and calls % each == 0 and self.in_layer[rows].all() else ""
-        around = self._around(int(rows[0]), self.is_recorded) if self.is_inferred[rows[0]] else ""
-        kinds = {self._around(row, self.is_phase) for row in rows.tolist()}  # forward, backward
-        if len(set(self.name[self.level == "MODEL"])) > 1 and kinds == {""}:
-            kinds = set(self.name[self._executions_around(rows)])  # decode, prefill
-        around = around or (kinds.pop() if len(kinds) == 1 else "")
+        kinds = {self._outer(row) for row in rows.tolist()}
+        around = kinds.pop() if len(kinds) == 1 else ""
         name = inferred(name) if self.is_inferred[rows[0]] else name
         return times + _short(name), _short(around) if around not in name else ""
+
+    def _outer(self, row: int) -> str:
+        """What is around a range: of an inferred one the recorded range, else its pass (forward, backward), else, where
+        there are several kinds of executions (decode, prefill), its own; '' none."""
+        around = self._around(row, self.is_recorded) if self.is_inferred[row] else ""
+        around = around or self._around(row, self.is_phase)
+        return around or "".join(self.name[self._executions_around(np.array([row]))]) * self.has_kinds
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
@@ -384,10 +393,8 @@ class _Tree:
 
     def _executions_around(self, rows: np.ndarray) -> np.ndarray:
         """The executions that rows lie in; none where one of them lies in no execution."""
-        around = np.unique(np.maximum(self.parent[rows], 0))
-        while len(around) and (around > 0).all() and not (self.level[around] == "MODEL").all():
-            around = np.unique(np.where(self.level[around] == "MODEL", around, self.parent[around]))
-        return around if (self.level[around] == "MODEL").all() else around[:0]
+        around = np.unique(self.execution[np.maximum(self.parent[rows], 0)])
+        return around if (around >= 0).all() else around[:0]
 
     def _around(self, row: int, of: np.ndarray) -> str:
         """The outermost of some ranges (a mask) around a row and inside an execution; '' none."""
@@ -445,9 +452,13 @@ def place_text(place: Place, most: int = 60) -> str:
     same = place.name.rpartition("::")[2] == place.what.rpartition("::")[2]  # an operator of a CPU is both
     what = "" if same and place.name else what_text(place, most)
     line = f" ({place.line})" if place.line else ""
-    name, within, around = place.name.partition(" in ")  # what is around a place gives way before the place
-    around = shorten(around, max(most + _MORE - len(name + within), _MORE // 3))
-    return ": ".join(filter(None, (shorten(name, most + _MORE) + within + around + line, what)))
+    return ": ".join(filter(None, (_cut(place.name, most + _MORE) + line, what)))
+
+
+def _cut(name: str, most: int) -> str:
+    """A place of so many letters: what is around it gives way before the place does."""
+    name, within, around = name.partition(" in ")
+    return shorten(name, most) + within + shorten(around, max(most - len(name + within), _MORE // 3))
 
 
 def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
@@ -456,7 +467,7 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     if not found or found[0].ratio < _LITTLE * gain_ratio:
         return ""
     first = found[0]
-    name = shorten(first.name, 60) or what_text(first)
+    name = _cut(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
     within = name if is_work else inside(name)
     if first.between:
@@ -506,4 +517,4 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
     best = next((one for one in where if one.name and limit.gain(one.resource) == gain), None)
     if not limit.is_gpu or advised >= gain or best is None or best.ratio < _LITTLE * gain:
         return ""
-    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=inside(shorten(best.name, 48)))
+    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=inside(_cut(best.name, 48)))
