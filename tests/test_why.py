@@ -327,6 +327,19 @@ def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
     assert "executions found" not in RUNNER.invoke(app, ["why", str(program(tmp_path))]).stdout
 
 
+def test_copies_between_the_executions_are_said_to_be_there(tmp_path):
+    """The verdict is about them: it does not leave them out."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for step in range(8):
+        builder.range("step", at, at + 20 * US)
+        builder.kernel("gemm", launch=(at + US, at + 3 * US), run=(at + 4 * US, at + 19 * US))
+        at += 21 * US
+        builder.memcpy(1 << 20, launch=(at, at + 130 * US), run=(at + 2 * US, at + 129 * US))
+        at += 131 * US
+    results = analyze([builder.write(tmp_path / "report.sqlite")], Options(model_range="^step"))
+    assert "; most of the rest is copies between them." in coverage_note(results, main_limit(results))
+
+
 def test_idle_time_without_a_known_cause_is_of_the_unknown_group():
     assert groups_of(pd.DataFrame({"cause": ["", "copy_call"]})).tolist() == ["unknown", "copy"]
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from builders import ExportBuilder
+from generators import machine, newcomers
 from recorded import analyzed
 
 from xsp_post.model.results import Analysis
@@ -800,3 +801,12 @@ def test_a_bound_far_above_the_estimate_says_when_it_may_be_reached(bound, more,
     found = next(one for one in advice_host.RULES[2](Situation(results, limit)) if one.code == "cuda-graphs")
     made = advising._bounded(results, limit, found)
     assert bool(made.more) == more and (" if " in with_reason(made)) == more
+
+
+def test_no_estimate_is_above_its_bound_and_no_pause_is_of_another_time(tmp_path):
+    """Collectives, and waits after which the host launches late: what a replay saves may be more than their own time."""
+    results = analyze([machine.write(newcomers.draw(98_518), tmp_path / "window")])
+    advice = {one.code: one for one in advise(results, find_limit(results))}
+    assert {"overlap-collectives", "remove-synchronization"} <= set(advice)
+    assert all(one.estimate_ns <= one.bound_ns for one in advice.values())
+    assert "at once" not in advice["remove-synchronization"].what

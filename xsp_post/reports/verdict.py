@@ -93,13 +93,15 @@ def _in_turn(limit: Limit) -> str:
 
 
 def _left_out(results: Results, limit: Limit) -> str:
-    """How little device time the executions hold, and what else could be taken for one."""
+    """How little device time the executions hold, what the rest is, and what else could be taken for one."""
     known = frame_or_empty(results, "execution_candidates", ["capture_id", "coverage_ratio", "is_chosen", "option"])
     known = known[known["capture_id"].isin(limit.captures)]
     is_chosen = known["is_chosen"].astype(bool)
     held = known.loc[is_chosen, "coverage_ratio"].sum()
     times = of_captures(results, "captures", limit.captures, ["device_ns", "copy_ns"]).sum()
     rest = "; most of the rest is copies" if 2 * times["copy_ns"] > (1 - held) * times["device_ns"] else ""
+    if rest and 2 * limit.window.get("copy_busy_ns", 0) > times["copy_ns"]:  # which the verdict is of, too
+        rest += " between them"
     others = known[~is_chosen & known["option"].astype(str).ne("")].nlargest(1, "coverage_ratio")
     said = [
         sentence("note.left-out-other", share=format_ratio_percent(row["coverage_ratio"], 0), option=row["option"])

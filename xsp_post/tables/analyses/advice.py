@@ -159,8 +159,8 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
         known = gain if likely is None else ideal_gain(results, identity, limit.captures[0], [], likely)
     if known is not None and known < LEAST_RATIO:
         return None
-    estimate = -1 if known is None else min(max(math.floor(known * whole), 0), most)
     bound = most if one.is_open or factors is not None else min(most, int(one.spent_ns))
+    estimate = -1 if known is None else min(max(math.floor(known * whole), 0), bound)
     return replace(advice, bound_ns=bound, bound_ratio=bound / whole, estimate_ns=estimate, bound_source="replay",
                    more=remedy.more if 0 <= FAR * estimate <= bound else "", is_bound=one.is_bound,
                    replay_error_ratio=identity.error_ratio)  # fmt: skip

@@ -141,7 +141,7 @@ def _reads(situation: Situation) -> list[Found]:
     if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > situation.waits / 2:
         later = 0
     rows = rows[~of_copies]
-    others = _place_of(situation, "remove-synchronization", rows)
+    others = _place_of(situation, "remove-synchronization", rows, later)
     if later > situation.lost(rows):
         words = others[0].words if others else {"call": "calls that wait for the device", "place": "inside the loop"}
         words = _BLOCKING if blocking > situation.waits else words
@@ -150,8 +150,9 @@ def _reads(situation: Situation) -> list[Found]:
     return found + [replace(one, is_open=True) for one in others]
 
 
-def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str) -> list[Found]:
-    """One remedy for all rows; its text names the range that holds most of them, and how much."""
+def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int = 0, **words: str) -> list[Found]:
+    """One remedy for all rows; its text names the range that holds most of them, and how much. ``later_ns``: what it
+    may spare after them."""
     if rows.empty:
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
@@ -160,7 +161,8 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, **words: str)
     named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
     is_between = not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
     place = f"in {named}" if named else "between executions" * is_between
-    longest = int(rows["longest_ns"].max()) if place and situation.limit.device_count == 1 else 0
+    is_all = situation.limit.device_count == 1 and spent >= later_ns
+    longest = int(rows["longest_ns"].max()) if place and is_all else 0
     place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
     if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} more"
