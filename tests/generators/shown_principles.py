@@ -677,6 +677,21 @@ def gradients_in_a_range():
     return d.program("", "x", "l")
 
 
+def lookups_now_and_then():
+    """Eight passes of nine products of other shapes; before three of them something is looked up."""
+    d = desk()
+    for _ in range(8):
+        with d.new("x"):
+            for n in range(9):
+                d.kernels([("gpu_index_kernel", 5)] * (n in (0, 2, 7)) + [("vectorized_cast", 3)])
+                with d.new("l"):
+                    d.kernels([(f"ampere_sgemm_{64 + 32 * n}x64_tn", 15 + n)])
+                d.kernels([("clamp_min", 3)])
+            d.t.copy(2_000, "DtoH")
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
 def layers_of_a_graph():
     """Eight passes of three layers, each of which looks up neighbours, adds them up and has two products."""
     d = desk()

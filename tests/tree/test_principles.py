@@ -162,6 +162,7 @@ SHOWN = {
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "convolutions_of_other_shapes": "where no block of several products repeats, each product is a layer",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
+    "lookups_now_and_then": "lookups between a few of the products begin no layers",
     "layers_of_a_graph": "layers of a graph network begin with the lookup of neighbours",
     "forces_of_atoms": "several steps are several executions, also where no weights are updated",
 }

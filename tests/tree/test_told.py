@@ -35,6 +35,7 @@ RIGHT = (
     ("compiled_breaks", "all"), ("vlm_describe", "all"), ("evaluate_with_item", "none"),
     # convolutions of other shapes, gradients in the ranges of passes, lookups of neighbours
     ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("gnn_full_batch", "none"), ("tts_vocoder", "marks"),
+    ("nerf_rays", "all"),
     # layers that begin with a norm behind an embedding that ends as they do
     ("patchtst_epochs", "none"),
     # roll-outs in ranges of their own beside steps, steps that update nothing

@@ -206,7 +206,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where blocks of several products hold less than half of a forward pass without attention, each product is a layer
-    up to the next one, as its operator is; where lookups stand between products (graphs), what follows one of them is.
+    up to the next one, as its operator is; where lookups stand between most (graphs), what follows one of them is.
     The last one is as long as usual. With a kind of block for each family of products."""
     traits, constants, count = sequence.traits, sequence.constants, len(sequence)
     products = np.flatnonzero(are_products(traits, np.arange(count)))
@@ -224,18 +224,18 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         first, last, owner = (alike[column].to_numpy() for column in ("start", "end", "iteration_index"))
         one = len(alike) // 2
         rows = np.arange(first[one], last[one])
-        own = products[slice(*np.searchsorted(products, [first[one], last[one]]))]
-        if len(own) < constants.fewest_turns or (held[own] > 0).mean() >= constants.most_ratio:
+        inside = products[slice(*np.searchsorted(products, [first[one], last[one]]))]
+        if len(inside) < constants.fewest_turns or (held[inside] > 0).mean() >= constants.most_ratio:
             continue
         if has_gradients(traits, rows) or attends(traits, rows) or not is_network(traits, rows):
             continue
-        is_graph = np.isin(gathers, rows).sum() >= constants.fewest_turns
-        begin = gathers if is_graph else products
-        home = np.searchsorted(first, begin, side="right") - 1
-        product = products[np.searchsorted(products, begin)]
-        mine = (home >= 0) & (product < last[home])
-        begin, product, home = begin[mine], product[mine], home[mine]
-        own, lead = begin[home == one], 0
+        for begin in (gathers, products):
+            home, product = np.searchsorted(first, begin, side="right") - 1, products[np.searchsorted(products, begin)]
+            mine = (home >= 0) & (product < last[home])
+            begin, product, home = begin[mine], product[mine], home[mine]
+            own, lead = begin[home == one], 0
+            if len(own) >= max(constants.most_ratio * len(inside), constants.fewest_turns):
+                break
         while own[0] - lead > first[one] and len(np.unique(traits.plain[own - lead - 1])) == 1:
             lead += 1  # each begins as the pass does
         begin = np.maximum(begin - lead, first[home])
@@ -243,8 +243,8 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         usual = int(np.median((stop - begin)[~is_last]))
         stop[is_last] = np.minimum(last[home], begin + usual)[is_last]
         _, kind = np.unique(traits.family[product], return_inverse=True)
-        inside = np.searchsorted(first, frames[0]["start"], side="right") - 1
-        frames[0] = frames[0][(inside < 0) | (frames[0]["end"] > last[inside])]
+        around = np.searchsorted(first, frames[0]["start"], side="right") - 1
+        frames[0] = frames[0][(around < 0) | (frames[0]["end"] > last[around])]
         frames.append(_frame(
             len(begin), start=begin, end=stop, kind=BLOCK, loop_kind=len(kinds) + kind, iteration_index=owner[home],
             series_index=alike["series_index"].to_numpy()[home], content=(len(kinds) + kind + 1).astype(np.uint64),
