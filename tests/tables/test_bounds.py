@@ -63,3 +63,20 @@ def test_what_reads_save_is_of_reads_alone(tmp_path):
     advice, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
     said = advice["item-in-step"]
     assert said.estimate_ns * said.bound_ratio / said.bound_ns <= gain + SLACK, gain
+
+
+def test_a_loop_in_one_batch_keeps_what_is_beside_it(tmp_path):
+    """Sixty passes, each after a read, become one; a pause in each step stays."""
+
+    def told(thread: Thread) -> None:
+        for step in range(8):
+            with thread.range(f"step {step}"):
+                thread.host(3_000)
+                for _ in range(1 if "batched" in thread.m.edit.flags else 60):
+                    for _ in range(3):
+                        thread.host(10)
+                        thread.launch(ELEMENTWISE, 3)
+                    thread.item()
+
+    advice, gain = run_again(told, Edit(flags=frozenset({"batched"})), tmp_path)
+    assert gain - SLACK <= advice["batch-host-loop"].bound_ratio <= gain + 0.05
