@@ -607,6 +607,21 @@ def validation_of_three_batches():
     return validation_between_epochs(3)
 
 
+def tokens_behind_an_epoch():
+    """Five steps in `epoch`, each in ranges of its stages; behind them nine passes in `decode`."""
+    d = desk("own")
+    with d.say("epoch"):
+        for _ in range(5):
+            with d.new("x"):
+                _stages(d)
+    with d.say("decode"):
+        for _ in range(9):
+            with d.new("x"):
+                d.go("embed", "uns_fw", "uns_fw", "metric")
+                d.item()
+    return d.program("", "x")
+
+
 def update_in_the_last_range_of_a_step():
     """Six steps of two ranges: `attack` computes, `train` holds the ranges of forward, backward and update."""
     d = desk("own")

@@ -158,6 +158,7 @@ SHOWN = {
     "boxes_in_any_number": "what does no layer's work behind a turn, and is in turns, is the rest of it",
     "generator_after_five_critics": "what begins as executions do, or comes again now and then, is one",
     "validation_between_epochs": "no step crosses the end of a range; what computes beside steps is an execution",
+    "tokens_behind_an_epoch": "passes in a phase beside training steps are executions, too",
     "validation_of_three_batches": "passes in a range beside training steps are executions",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "convolutions_of_other_shapes": "where no block of several products repeats, each product is a layer",

@@ -39,7 +39,7 @@ RIGHT = (
     # layers that begin with a norm behind an embedding that ends as they do
     ("patchtst_epochs", "none"),
     # roll-outs in ranges of their own beside steps, steps that update nothing
-    ("grpo_round", "all"), ("schnet_md", "none"),
+    ("grpo_round", "all"), ("nmt_noam", "all"), ("schnet_md", "none"),
 )  # fmt: skip
 
 
@@ -66,7 +66,6 @@ READ_WRONGLY = {
         "executions",
     ): "a stage that is named once an iteration is no execution unless all stages are",
     ("sac_updates", "all", "executions"): "three optimisers update in one step",
-    ("nmt_noam", "all", "executions"): "steps, and then tokens of two requests",
     ("tts_vocoder", "none", "executions"): "sentences of other lengths, each through two models",
     ("sam_prompts", "all", "layers"): "operators of a decoder are no layers",
     ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",

@@ -588,12 +588,12 @@ class _Finder:
             calls = calls or (str(ranges.folded_texts[call]) if marked[rows].any() else "")
             alone += beside.tolist()
         turns, beside = self._within_ranges(turns, siblings, trains)
-        alone += beside.tolist()
         spans = np.flatnonzero(turns >= 0)
         if not len(spans):
             return None  # what was recorded of the only step is no step
         name = f"{kinds.TRAINING} of {calls}" if calls else kinds.TRAINING
-        result = self._of_turns(TRAINING, spans, turns[spans], name, np.array(alone, np.int64))
+        turn = np.unique(turns[spans], return_inverse=True)[1]
+        result = self._of_turns(TRAINING, spans, turn, name, np.union1d(np.array(alone, np.int64), beside))
         result.score *= self.constants.prior_of_place if self._says_steps(trains) else 1.0
         return result
 

@@ -270,17 +270,16 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) 
 
 
 def _unmarked_models(draft: Draft) -> np.ndarray:
-    """Which nodes may hold several passes: ranges that are executions by their place alone, plain ones beside training
-    steps too. bool per node."""
+    """Which nodes may hold several passes: ranges that are executions by their place alone, and those beside training
+    steps. bool per node."""
     chosen = draft.levels.chosen
+    can = (draft.column("level") == int(Level.MODEL)) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
     if chosen is not None and chosen.rule == TRAINING:
-        return (draft.column("level") == int(Level.MODEL)) & draft.names.node_is("role", "")
+        return can
     if chosen is None or chosen.rule != OUTERMOST or chosen.recurs:
         return np.zeros(len(draft.nodes), bool)
     # what holds the backward work is a step, not several passes
-    step = forest_of(draft.column("parent_id")).around(draft.names.node_is("phase", "backward", "optimizer"))
-    recorded = draft.column("kind") <= int(SpanKind.ANNOTATION)
-    return recorded & (draft.column("level") == int(Level.MODEL)) & ~step
+    return can & ~forest_of(draft.column("parent_id")).around(draft.names.node_is("phase", "backward", "optimizer"))
 
 
 def _innermost_around(draft: Draft, opened: np.ndarray) -> np.ndarray:
