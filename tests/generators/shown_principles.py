@@ -655,10 +655,10 @@ def addition_before_the_first_norm():
     d = desk()
     for _ in range(9):
         with d.new("x"):
-            d.kernels([("sgemm_embed", 20), ("vectorized_add", 4)])
+            d.kernels([("sgemm_patch", 20), ("vectorized_add", 4)])
             for _ in range(2):
                 with d.new("l"):
-                    norm, end = ("layer_norm_kernel", 4), [("sgemm_embed", 20), ("vectorized_add", 4)]
+                    norm, end = ("layer_norm_kernel", 4), [("sgemm_patch", 20), ("vectorized_add", 4)]
                     d.kernels([norm, ("sgemm_qkv", 30), ("flash_fwd_kernel", 25), ("sgemm_out", 15), end[1], norm])
                     d.kernels([("sgemm_up", 30), ("gelu", 4), *end])
             d.kernels([("sgemm_head", 20), ("reduce_mean", 3)])

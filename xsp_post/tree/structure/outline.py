@@ -205,14 +205,10 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
-    """Where blocks of several products hold less than half of a forward pass without attention, each product is a layer
-    up to the next one, as its operator is; where lookups stand between most (graphs), what follows one of them is.
-    The last one is as long as usual. With a kind of block for each family of products."""
+    """Where blocks of several products hold less than half of a forward pass without attention, its products are the
+    layers, as their operators are where these were recorded. With a kind of block for each family of products."""
     traits, constants, count = sequence.traits, sequence.constants, len(sequence)
     products = np.flatnonzero(are_products(traits, np.arange(count)))
-    lookups = np.flatnonzero(traits.family == EMBEDDING)
-    behind = np.searchsorted(products, lookups)
-    gathers = lookups[(np.diff(behind, prepend=-1) > 0) & (behind < len(products))]
     groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
     start, end = blocks["start"].to_numpy(), blocks["end"].to_numpy()
     whole = np.diff(np.searchsorted(products, [start, end]), axis=0)[0] > 1
@@ -221,40 +217,53 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     kinds, frames = list(sequence.structure.kinds), [blocks]
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
-        first, last, owner = (alike[column].to_numpy() for column in ("start", "end", "iteration_index"))
-        one = len(alike) // 2
-        rows = np.arange(first[one], last[one])
-        inside = products[slice(*np.searchsorted(products, [first[one], last[one]]))]
-        if len(inside) < constants.fewest_turns or (held[inside] > 0).mean() >= constants.most_ratio:
+        first, last = alike["start"].to_numpy(), alike["end"].to_numpy()
+        rows = np.arange(first[len(alike) // 2], last[len(alike) // 2])
+        own = rows[are_products(traits, rows)]
+        if len(own) < constants.fewest_turns or (held[own] > 0).mean() >= constants.most_ratio:
             continue
         if has_gradients(traits, rows) or attends(traits, rows) or not is_network(traits, rows):
             continue
-        for begin in (gathers, products):
-            home, product = np.searchsorted(first, begin, side="right") - 1, products[np.searchsorted(products, begin)]
-            mine = (home >= 0) & (product < last[home])
-            begin, product, home = begin[mine], product[mine], home[mine]
-            own, lead = begin[home == one], 0
-            if len(own) >= max(constants.most_ratio * len(inside), constants.fewest_turns):
-                break
-        while own[0] - lead > first[one] and len(np.unique(traits.plain[own - lead - 1])) == 1:
-            lead += 1  # each begins as the pass does
-        begin = np.maximum(begin - lead, first[home])
-        is_last, stop = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
-        usual = int(np.median((stop - begin)[~is_last]))
-        stop[is_last] = np.minimum(last[home], begin + usual)[is_last]
-        _, kind = np.unique(traits.family[product], return_inverse=True)
+        layers, family = _of_products(sequence, products, alike, len(own))
+        _, at, kind, often = np.unique(family, return_index=True, return_inverse=True, return_counts=True)
+        frames.append(layers.assign(loop_kind=len(kinds) + kind, content=(len(kinds) + kind + 1).astype(np.uint64)))
+        ends = zip(*(layers[column].to_numpy()[at].tolist() for column in ("start", "end")), strict=True)
+        kinds += [
+            Kind(IS_LAYER, *one, times, has_products=True) for one, times in zip(ends, often.tolist(), strict=True)
+        ]
         around = np.searchsorted(first, frames[0]["start"], side="right") - 1
         frames[0] = frames[0][(around < 0) | (frames[0]["end"] > last[around])]
-        frames.append(_frame(
-            len(begin), start=begin, end=stop, kind=BLOCK, loop_kind=len(kinds) + kind, iteration_index=owner[home],
-            series_index=alike["series_index"].to_numpy()[home], content=(len(kinds) + kind + 1).astype(np.uint64),
-        ))  # fmt: skip
-        for number in range(int(kind.max()) + 1):
-            row = np.flatnonzero(kind == number)[0]
-            times = int((kind == number).sum())
-            kinds.append(Kind(IS_LAYER, int(begin[row]), int(stop[row]), times, has_products=True))
     blocks = pd.concat(frames).sort_values("start", kind="stable") if len(frames) > 1 else blocks
     return replace(sequence, structure=replace(sequence.structure, kinds=kinds)), blocks
+
+
+def _of_products(
+    sequence: Sequence, products: np.ndarray, homes: pd.DataFrame, usual_count: int
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """A layer for each product in the homes, up to the next one, and the family of each; in graphs, where lookups stand
+    between most of the products (``usual_count`` of a home), for each of these. All begin as the home does, and a last
+    one is as long as usual."""
+    traits, constants = sequence.traits, sequence.constants
+    first, last, owner = (homes[column].to_numpy() for column in ("start", "end", "iteration_index"))
+    lookups = np.flatnonzero(traits.family == EMBEDDING)
+    following = np.searchsorted(products, lookups)
+    lookups = lookups[(np.diff(following, prepend=-1) > 0) & (following < len(products))]
+    for begin in (lookups, products):
+        product, home = products[np.searchsorted(products, begin)], np.searchsorted(first, begin, side="right") - 1
+        inside = (home >= 0) & (product < last[home])
+        begin, product, home = begin[inside], product[inside], home[inside]
+        own, sooner = begin[home == len(homes) // 2], 0
+        if len(own) >= max(constants.most_ratio * usual_count, constants.fewest_turns):
+            break
+    while own[0] - sooner > first[len(homes) // 2] and len(np.unique(traits.plain[own - sooner - 1])) == 1:
+        sooner += 1
+    begin = np.maximum(begin - sooner, first[home])
+    is_last, end = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
+    usual = int(np.median((end - begin)[~is_last]))
+    end[is_last] = np.minimum(last[home], begin + usual)[is_last]
+    series = homes["series_index"].to_numpy()[home]
+    found = _frame(len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], series_index=series)
+    return found, traits.family[product]
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
