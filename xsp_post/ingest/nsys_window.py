@@ -26,6 +26,7 @@ from xsp_post.model.options import Options
 LARGE_BYTES = 300_000_000  # a smaller export is read whole: its executions are those of all of it
 _CALLS, _RANGES = "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS"
 _TIMES, _PREFIX = ("start", "end", "correlationId", "globalPid", "globalTid", "eventType"), "of the window: "
+_OF_PAGES = ("start", "end", "correlationId", "timestamp")  # by which pages are found
 _LEAST, _MOST = -(1 << 62), 1 << 62
 
 
@@ -137,7 +138,8 @@ class WindowTables(SqliteTables):
             return None
         try:
             with self.opened() as (_, file):
-                return sqlite_pages.zones(file, stored, Request(table, self._times(table)))
+                wants = tuple(want for want in self._times(table) if want.column in _OF_PAGES)
+                return sqlite_pages.zones(file, stored, Request(table, wants))
         except UNREADABLE:
             return None
 
