@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
+from xsp_post.arrays.joins import join_ids, lookup
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty, of_captures
@@ -156,11 +157,11 @@ def _between(results: Results, limit: Limit) -> str:
 
 def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
     """The row of `paths` of each row with capture_id and path_id; of no path the root of its capture."""
-    keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
-    roots = paths.index[paths["parent_path_id"].fillna(-1).lt(0)]
-    found = keys.get_indexer(pd.MultiIndex.from_frame(of[["capture_id", "path_id"]].fillna(-1).astype(np.int64)))
-    root = pd.Series(roots, index=paths.loc[roots, "capture_id"]).groupby(level=0).first()
-    return np.where(found >= 0, found, of["capture_id"].map(root).to_numpy(np.int64))
+    capture, asked = paths["capture_id"].to_numpy(np.int64), of["capture_id"].to_numpy(np.int64)
+    wanted = of["path_id"].fillna(-1).astype(np.int64).to_numpy()
+    found = join_ids(capture, paths["path_id"].to_numpy(np.int64), asked, wanted)
+    roots = np.flatnonzero(paths["parent_path_id"].fillna(-1).lt(0))
+    return np.where(found >= 0, found, lookup(capture[roots], roots, asked))
 
 
 def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -> tuple[_Amounts, float]:
