@@ -9,15 +9,16 @@ import numpy as np
 # A type that only the sum has: TensorRT-LLM writes it behind the operands, cuBLAS and CUTLASS behind the tile.
 _ACCUMULATOR = re.compile(r"(?<=[a-z0-9])_fp32_t\d|(?<=f32_)f32(?=_)|(?<=[a-z]1[66])f32_f32(?=_)", re.IGNORECASE)
 # Element types, narrow before wide: of two operands the narrower one counts, so that no share of a roof is too large.
+# cuBLASLt writes a letter for each (nvjet_hsh), Tensile behind the indices; float4 alone is a vector of four floats.
 _OPERANDS = (
-    ("fp4", r"e2m1|fp4|float4"),
-    ("fp8", r"e4m3|e5m2|float8|fp8"),
-    ("int8", r"int8|imma|i8816|i16832|_s8_|igemm"),
-    ("bf16", r"bf16|bfloat16|_bbs_|b16b16"),
-    ("fp16", r"c10::half|__half|_half|fp16|h16816|h1688|h884|f16f16|_f16_|s16816|hgemm|_hhs_|(?:^|[^a-z])half"),
-    ("fp64", r"dgemm|double|f64|d884|dmma"),
+    ("fp4", r"e2m1|fp4|(?:nv|mx)_float4|nvjet_(?:sm\d+_)?oo"),
+    ("fp8", r"e4m3|e5m2|float8|fp8|nvjet_(?:sm\d+_)?qq|cijk_[a-z]+_[a-z]+_f8"),
+    ("int8", r"int8|imma|i8816|i16832|_s8_|igemm|(?<![a-z0-9])i8(?![0-9])"),
+    ("bf16", r"bf16|bfloat16|bhalf|_bbs_|b16b16|nvjet_(?:sm\d+_)?t"),
+    ("fp16", r"fp16|h16816|h1688|h884|f16f16|_f16_|s16816|hgemm|_hhs_|(?:^|[^a-z])half|nvjet_(?:sm\d+_)?h"),
+    ("fp64", r"[dz]gemm|double(?!_?buffer)|f64|[dz]884|dmma"),
     ("tf32", r"tf32|s1688gemm_(?!f16|bf16)"),
-    ("fp32", r"sgemm|float|f32|_sss_"),
+    ("fp32", r"[sc]gemm|float|f32|_sss_"),
 )
 _COMPILED = tuple((kind, re.compile(words)) for kind, words in _OPERANDS)
 # Products that say that they run on ordinary arithmetic units; `ffma` is their instruction, in tiles of xmma too.
@@ -25,7 +26,7 @@ _ORDINARY = re.compile(r"simt|ffma|(?<![a-z])[sdcz]gemm|scudnn|gemv|gemmsn|impli
 # Instructions and tiles of tensor cores, and families that are written for them alone.
 _TENSOR = re.compile(
     r"tensorop|tf32|wmma|[hidqu]mma|[hqi]gmma|utcmma|16816|161616|16832|1688|8816|884|xmma|nvjet|^bmm_|marlin|machete|"
-    r"deep_gemm|fmhasm|flash_?(?:fwd|bwd|attn)|matmul_ogs|mfma|_mi\d+x\d+x\d+"
+    r"deep_gemm|fmhasm|flash_?(?:fwd|bwd|attn)|matmul_ogs|mfma|xdl|_mma(?![a-z])|^gemm_\w+_fp32_t\d|_mi\d+x\d+x\d+"
 )
 
 
