@@ -330,7 +330,7 @@ def test_a_verdict_that_leaves_out_most_of_the_work_says_so(tmp_path):
 def test_copies_between_the_executions_are_said_to_be_there(tmp_path):
     """The verdict is about them: it does not leave them out."""
     builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
-    for step in range(8):
+    for _ in range(8):
         builder.range("step", at, at + 20 * US)
         builder.kernel("gemm", launch=(at + US, at + 3 * US), run=(at + 4 * US, at + 19 * US))
         at += 21 * US

@@ -804,7 +804,7 @@ def test_a_bound_far_above_the_estimate_says_when_it_may_be_reached(bound, more,
 
 
 def test_no_estimate_is_above_its_bound_and_no_pause_is_of_another_time(tmp_path):
-    """Collectives, and waits after which the host launches late: what a replay saves may be more than their own time."""
+    """Collectives, and waits after which the host launches late: a replay may save more than their own time."""
     results = analyze([machine.write(newcomers.draw(98_518), tmp_path / "window")])
     advice = {one.code: one for one in advise(results, find_limit(results))}
     assert {"overlap-collectives", "remove-synchronization"} <= set(advice)
