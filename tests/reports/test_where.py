@@ -442,6 +442,16 @@ def test_inferred_layers_say_their_pass_where_both_are_shown(tmp_path):
     assert [name.rpartition(" in ")[2] for name in names] == ["backward", "forward"], names
 
 
+def test_executions_that_are_left_out_as_warm_up_are_said(tmp_path):
+    """The tree counts them: "23 executions" beside "×24" contradicts."""
+    results, limit, _ = said(loop(tmp_path, between_us=10, inside_us=40))
+    frames = {**results.frames}
+    iterations = results.frame("iterations")
+    for count, after in ((0, ""), (1, " after 1 warm-up"), (2, " after 2 warm-ups")):
+        frames["iterations"] = iterations.assign(is_warmup=iterations["iteration_index"] < count)
+        assert window_of(replace(results, frames=frames), limit).endswith(f"(20 executions{after})")
+
+
 def test_places_that_are_printed_alike_are_one(tmp_path):
     """An encoder's blocks and a decoder's are two kinds of "transformer block": two lines of one name contradict."""
     path = machine.write(program_of("whisper_chunks", "marks"), tmp_path / "report.sqlite")
@@ -461,6 +471,19 @@ def test_what_most_host_code_came_before_is_not_said_of_all(pause_us, where, tmp
     results, limit, found = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
     assert what_text(found[0]).partition(", 9")[0] == f"host code {where}"
     assert f"ost of it {where}" in sentence_of(results, limit)
+
+
+@pytest.mark.parametrize(("kind", "where"), [("cpu_op", "between operators"), ("user_annotation", "in no range")])
+def test_where_only_operators_were_recorded_host_code_is_between_them(kind, where, tmp_path):
+    of_gpu = machine.Machine(Random(7))
+    thread = of_gpu.thread()
+    for number in range(80):
+        with thread.range(f"aten::{'abcdefgh'[number % 8]}", kind=kind):
+            thread.launch("gemm", 5)
+        thread.host(100)
+    program = machine.Program("", [of_gpu], [], is_kineto=True)
+    _, _, found = said(machine.write(program, tmp_path / "operators"), Options(infer=False))
+    assert what_text(found[0]) == f"host code {where}"
 
 
 @pytest.mark.parametrize(("has_part", "next_work"), [(True, "part"), (False, "copies host→device")])

@@ -341,17 +341,19 @@ def verdict_text(said: dict[str, Any], capture: str = "") -> Text:
 
 
 def window_of(results: Results, limit: Limit) -> str:
-    """The time that shares are of, in words: ``857 ms (2 executions)``."""
+    """The time that shares are of, in words: ``857 ms (2 executions after 1 warm-up)``."""
     window = format_ns(limit.of_device_ns)
     rows = limits.answers(results, limit)
     count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
+    known = of_captures(results, "iterations", limit.captures, ["is_warmup"])
+    is_warmup = known["is_warmup"].astype(bool)
     if count and rows["is_part"].eq(True).any():  # the time is that of all
-        count = int(
-            (~of_captures(results, "iterations", limit.captures, ["is_warmup"])["is_warmup"].astype(bool)).sum()
-        )
+        count = int((~is_warmup).sum())
+    left_out = int(is_warmup.groupby(known["capture_id"]).sum().max()) if len(known) else 0
+    after = sentence("bar.after", count=left_out, plural="s" * (left_out > 1)) if left_out else ""
     is_span = limit.scope == limits.OUTSIDE and limit.reason != limits.SERIAL
     key = "bar.execution" if count == 1 else "bar.executions" if count else "bar.recording"
-    return sentence(key, window=window, count=count) if count or is_span else window
+    return sentence(key, window=window, count=count, after=after) if count or is_span else window
 
 
 def verdict_data(results: Results) -> dict[str, Any]:
