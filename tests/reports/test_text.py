@@ -243,3 +243,14 @@ def test_a_narrow_table_keeps_what_it_is_sorted_by():
     print_frame(Console(file=printed, width=60), by_cost(frame, "operators"), 0, "operators")
     text = printed.getvalue()
     assert "kernel time" in text and text.index("29.0 ms") < text.index("1.00 ms")
+
+
+@pytest.mark.parametrize(("room", "expected"), [
+    (40, "block, backward · gemm, normalisation"), (30, "block, backward · gemm, norma…"),
+    (24, "block, backward · gemm…"), (17, "block, backward…"), (10, "block,…ard"),
+])  # fmt: skip
+def test_of_an_inferred_range_its_name_is_cut_last(room, expected):
+    from xsp_post.reports.terminal_tree import _fitting_list
+
+    assert _fitting_list("block, backward · gemm, normalisation", room) == expected
+    assert _fitting_list("training step", 12) == shorten("training step", 12)

@@ -90,7 +90,10 @@ def _labels(rows: list[Row], room: int) -> list[str]:
     labels = [shown(_label(row)) for row in rows]
     rooms = [room - 2 * row["indent"] - len(_times(row) + _mark(row)) for row in rows]
     is_copy = [row["span_kind"] in ("memcpy", "memset") for row in rows]
-    fitting = [(_fitting_copy if one else _fitting)(label, left) for one, label, left in zip(is_copy, labels, rooms)]
+    fit = [
+        _fitting_copy if one else _fitting_list if row["is_inferred"] else _fitting for one, row in zip(is_copy, rows)
+    ]
+    fitting = [write(label, left) for write, label, left in zip(fit, labels, rooms)]
     alike: dict[tuple[str, int], list[int]] = {}
     for number, (text, left) in enumerate(zip(fitting, rooms)):
         is_cut = text != labels[number] and not is_copy[number] and not text.startswith("… ")
@@ -115,6 +118,14 @@ def _fitting(label: str, room: int) -> str:
         cut.truncate(room, overflow="ellipsis")
         return cut.plain
     return shorten(label, room)
+
+
+def _fitting_list(label: str, room: int) -> str:
+    """The same for an inferred range: of a list of its kernels the last give way."""
+    what = label.partition(" · ")[0]
+    if len(what) < room < cell_len(label):
+        return f"{label[: room - 1].rstrip(' ·,')}…"
+    return _fitting(label if cell_len(label) <= room else what, room)
 
 
 def _fitting_copy(label: str, room: int) -> str:
