@@ -10,7 +10,9 @@ import pytest
 from generators.machine import Edit, Machine, Program, Thread, write
 from told_score import end_of
 
+from xsp_post.model.results import Results
 from xsp_post.pipeline import analyze
+from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import Advice, advise
 from xsp_post.tables.analyses.limits import find_limit
 
@@ -18,14 +20,17 @@ SLACK = 0.02  # what is drawn anew
 ELEMENTWISE = "void at::native::elementwise_kernel<1>"
 
 
-def run_again(told: Callable[[Thread], None], edit: Edit, folder: Path) -> tuple[dict[str, Advice], float]:
-    """The advice for a program by code, and the share of its time that an edit of the machine saves."""
+def run_again(told: Callable[[Thread], None], edit: Edit, folder: Path) -> tuple[Results, float]:
+    """A program's recording, and the share of its time that an edit of the machine saves."""
     machines = [Machine(Random(1), edit=one) for one in (Edit(), edit)]
     for machine in machines:
         told(machine.thread())
     before, after = map(end_of, machines)
-    results = analyze([write(Program("bounds", machines[:1], [], is_kineto=True), folder / "program")])
-    return {one.code: one for one in advise(results, find_limit(results))}, 1 - after / before
+    return analyze([write(Program("bounds", machines[:1], [], is_kineto=True), folder / "program")]), 1 - after / before
+
+
+def advised(results: Results, code: str) -> Advice:
+    return next(one for one in advise(results, find_limit(results)) if one.code == code)
 
 
 @pytest.mark.parametrize("most_us", [20, 150])
@@ -41,8 +46,8 @@ def test_a_bound_of_graphs_is_of_all_places(most_us, tmp_path):
                     thread.launch(ELEMENTWISE, 2)
                 thread.sync()
 
-    advice, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
-    assert gain - SLACK <= advice["cuda-graphs"].bound_ratio <= gain + 0.05
+    results, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
+    assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
 
 
 def test_what_reads_save_is_of_reads_alone(tmp_path):
@@ -60,8 +65,8 @@ def test_what_reads_save_is_of_reads_alone(tmp_path):
                         with thread.range("aten::item", kind="cpu_op"):
                             thread.item()
 
-    advice, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
-    said = advice["item-in-step"]
+    results, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
+    said = advised(results, "item-in-step")
     assert said.estimate_ns * said.bound_ratio / said.bound_ns <= gain + SLACK, gain
 
 
@@ -78,5 +83,23 @@ def test_a_loop_in_one_batch_keeps_what_is_beside_it(tmp_path):
                         thread.launch(ELEMENTWISE, 3)
                     thread.item()
 
-    advice, gain = run_again(told, Edit(flags=frozenset({"batched"})), tmp_path)
-    assert gain - SLACK <= advice["batch-host-loop"].bound_ratio <= gain + 0.05
+    results, gain = run_again(told, Edit(flags=frozenset({"batched"})), tmp_path)
+    assert gain - SLACK <= advised(results, "batch-host-loop").bound_ratio <= gain + 0.05
+
+
+@pytest.mark.parametrize("size", [1_000_000, 8_000_000])
+def test_copies_between_steps_take_their_time_on_a_stream_of_their_own(size, tmp_path):
+    """Those of 8 MB take longer than the kernels behind which they go."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            thread.copy(size, pageable=False, stream=20 if "ahead" in thread.m.edit.flags else 7)
+            with thread.range(f"step {step}"):
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 8)
+                thread.sync(7)
+
+    results, gain = run_again(told, Edit(flags=frozenset({"ahead"})), tmp_path)
+    assert gain - SLACK <= advised(results, "overlap-copies").bound_ratio <= gain + 0.05
+    said = what_if(results, ["copy=overlap"]).elapsed
+    assert said.low_ns <= (1 - gain) * said.measured_ns <= said.high_ns

@@ -187,7 +187,8 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
     without what the host did before the first device work of the recording and after the last one, and with it.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
-    process had launched before, and of what was queued before its own first work.
+    process had launched before, and of what was queued before its own first work; to the end of all that it launched
+    until the last one's end, copies between two of them, too.
     """
     operations, both = graph.recording.operations, _begin_and_end(executions, clock)
     earliest = executions.of_work(np.minimum, clock.start_ns)
@@ -204,6 +205,9 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
         older = own & (operations.place < first) & (operations.call >= 0)
         queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
         free = max(clock.end_ns[older].max(initial=0), queued_ns)
+        until = own & (operations.place >= first) & (operations.place <= executions.last_call[mine].max())
+        done = clock.end_ns[until].max(initial=0)
         for of, (begin, end) in zip(taken, spans):
-            of.append(end[mine].max() - min(max(begin[mine[0]], free), end[mine].max()))
+            last = max(end[mine].max(), done)
+            of.append(last - min(max(begin[mine[0]], free), last))
     return float(np.mean(taken[0])), float(np.mean(taken[1]))
