@@ -40,6 +40,9 @@ RIGHT = (
     ("patchtst_epochs", "none"),
     # roll-outs in ranges of their own beside steps, steps that update nothing
     ("grpo_round", "all"), ("nmt_noam", "all"), ("schnet_md", "none"),
+    # exits of requests, neighbours beside a key-value cache, prompts in chunks, actions, preferences, samples of a flow
+    ("early_exit_requests", "all"), ("knn_lm", "none"), ("chunked_prefill", "none"), ("decision_transformer", "all"),
+    ("dpo_preferences", "none"), ("realnvp_density", "all"),
 )  # fmt: skip
 
 
@@ -71,6 +74,15 @@ READ_WRONGLY = {
     ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",
     ("neural_ode", "none", "layers"): "a field is evaluated four times in a step of its solver",
     ("nerf_rays", "none", "layers"): "two networks of linear layers, one after the other",
+    ("vqvae_epochs", "none", "executions"): "a test batch after the steps of an epoch is no part of the last step",
+    ("complex_kge", "marks", "executions"): "ranges of epochs hold many batches, and each batch is an execution",
+    ("dpo_preferences", "marks", "executions"): "batches that a reward model scores have no range, and are executions",
+    ("realnvp_density", "none", "executions"): "the first samples after the last training step are no part of it",
+    ("byol_ema", "marks", "executions"): "weights are averaged at the end of a step, not at the start of the next one",
+    ("rwkv_generate", "none", "executions"): "tokens of a prompt, for which nothing waits, are three layers each",
+    ("rwkv_generate", "none", "layers"): "blocks that repeat are layers, not the products of a matrix and a vector in them",
+    ("convlstm_video", "none", "layers"): "three cells of one convolution each are layers, the decoder behind them is none",
+    ("scripted_tagger", "none", "layers"): "four dilated convolutions with a norm are layers, the last product is none",
 }
 
 
