@@ -264,6 +264,16 @@ def test_load_that_slows_each_layer_by_another_power_is_no_change_of_the_program
     assert not any("step" in dict(of_layers(under_load(seed))) for seed in (*range(8), 11, 14, 19))
 
 
+def test_powers_that_never_change_hide_no_step():
+    """Load slows each layer by a power of its own, always the same one; a layer is slower by three standard
+    deviations of what this leaves of its captures."""
+    for seed in range(4):
+        random = np.random.default_rng(seed)
+        logs = random.normal(0, 0.03, (50, 12)) + random.normal(0, 0.4, (50, 1)) * random.uniform(0.4, 1.6, 12)
+        logs[12:, seed] += 0.09
+        assert of_layers(1e6 * np.exp(logs)) == [("step", 12)]
+
+
 def test_a_layer_that_drifts_under_such_load_is_told_as_a_drift():
     """Six times as long at the end, in a straight line; what the speed of the machine explains of it bends the rest."""
     for seed in (100, 101, 103):

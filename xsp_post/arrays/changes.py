@@ -190,13 +190,16 @@ def _scores(
 
 def _by_load(values: FloatArray, levels: FloatArray, speed: FloatArray, best: _Best) -> FloatArray:
     """What the candidates explain where the ``speed`` of the machine, (captures, 1), changes: load slows each measure
-    by a power of its own, and the next load by another, as unlike as those of the measures (random effects)."""
+    by a power of its own, and the next load by another (random effects). Captures in a row say how unlike these are,
+    for load lasts: what one power for all captures leaves of most measures is alike there."""
     at = np.arange(len(speed))[:, None] + 0.0 * best.total[0]
     course = speed - levels @ (np.linalg.pinv(levels) @ speed)
-    power = np.linalg.pinv(course) @ values
+    known = np.column_stack([levels, course])
+    rest = course * (values - known @ (np.linalg.pinv(known) @ values))
+    unlike, most = (np.median((one[1:] * one[:-1]).sum(axis=0)) for one in (rest, course**2))
     shapes = ([at >= best.first[_EDGE]], [at >= best.first[_EDGES], at >= best.second[_EDGES]], [at])
     left = [(_without(course + 0 * at, levels, *some) ** 2).sum(axis=0) for some in shapes]
-    return ((course**2).sum() - np.array(left)) * (np.median(np.abs(power - np.median(power))) / OF_NORMAL) ** 2
+    return ((course**2).sum() - np.array(left)) * max(unlike, 0.0) / max(most * OF_NORMAL**2, np.finfo(float).tiny)
 
 
 def _alike_captures(values: FloatArray, best: _Best, known: FloatArray, may: BoolArray) -> FloatArray:
