@@ -90,10 +90,7 @@ def _labels(rows: list[Row], room: int) -> list[str]:
     labels = [shown(_label(row)) for row in rows]
     rooms = [room - 2 * row["indent"] - len(_times(row) + _mark(row)) for row in rows]
     is_copy = [row["span_kind"] in ("memcpy", "memset") for row in rows]
-    fit = [
-        _fitting_copy if one else _fitting_list if row["is_inferred"] else _fitting for one, row in zip(is_copy, rows)
-    ]
-    fitting = [write(label, left) for write, label, left in zip(fit, labels, rooms)]
+    fitting = [(_fitting_copy if one else _fitting)(label, left) for one, label, left in zip(is_copy, labels, rooms)]
     alike: dict[tuple[str, int], list[int]] = {}
     for number, (text, left) in enumerate(zip(fitting, rooms)):
         is_cut = text != labels[number] and not is_copy[number] and not text.startswith("… ")
@@ -106,26 +103,18 @@ def _labels(rows: list[Row], room: int) -> list[str]:
 
 
 def _fitting(label: str, room: int) -> str:
-    """The text in so many columns: what stands before the last colon goes first, then the middle; what tells
-    neighbours apart is mostly at the end."""
+    """The text in so many columns: what stands before the last colon goes first, then the end of what stands behind a
+    dot (kernels, a source line), then the middle; what tells neighbours apart is mostly at the end."""
     if cell_len(label) <= room or room < 6:
         return label
     last = label.rpartition(": ")[2]
     if len(last) < len(label) and cell_len(last) <= room - 2:
         return f"… {last}"
-    if cell_len(label) != len(label):  # letters of two columns each
+    if cell_len(label) != len(label) or len(label.partition(" · ")[0]) < room:  # or letters of two columns each
         cut = Text(label)
         cut.truncate(room, overflow="ellipsis")
         return cut.plain
     return shorten(label, room)
-
-
-def _fitting_list(label: str, room: int) -> str:
-    """The same for an inferred range: of a list of its kernels the last give way."""
-    what = label.partition(" · ")[0]
-    if len(what) < room < cell_len(label):
-        return f"{label[: room - 1].rstrip(' ·,')}…"
-    return _fitting(label if cell_len(label) <= room else what, room)
 
 
 def _fitting_copy(label: str, room: int) -> str:
@@ -133,7 +122,7 @@ def _fitting_copy(label: str, room: int) -> str:
     what, _, amount = label.rpartition(" · ")
     size, direction = amount.partition(" at ")[0], what.partition(", ")[0]
     shorter = (label, f"{what} · {size}", f"{direction} · {size}")
-    return next((text for text in shorter if cell_len(text) <= room), _fitting(shorter[2], room))
+    return next((text for text in shorter if cell_len(text) <= room), shorten(shorter[2], max(room, 6)))
 
 
 _MARKS = {"twin": "carried over", "annotated": "annotated", "provenance": "compiled"}

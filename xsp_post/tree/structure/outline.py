@@ -109,17 +109,15 @@ def _iterations(sequence: Sequence) -> pd.DataFrame:
 
 
 def series_names(sequence: Sequence) -> list[str]:
-    """One name per series: ``training step`` with a backward pass, else ``iteration``; distinguished by size, and by a
-    number where that is equal, as blocks are."""
+    """One name per series: ``training step`` with a backward pass, else ``iteration``; told apart by size or number."""
     found, names = sequence.executions, []
     sizes = [int(found.ends[row] - found.starts[row]) for row in found.typical]
     for row in found.typical:
         rows = np.arange(found.starts[row], found.ends[row])
         trains = sequence.traits.is_optimiser[rows].any() and sequence.traits.is_backward[rows].any()
         names.append("training step" if trains else "iteration")
-    kinds = set(zip(names, sizes, strict=True))
-    differ = [[name for name, _ in kinds].count(name) > 1 for name in names]
-    named = [f"{n} ({s:,} kernels)" if d else n for n, s, d in zip(names, sizes, differ, strict=True)]
+    kinds = pd.Series(sizes).groupby(np.array(names, object)).nunique()
+    named = [f"{n} ({s:,} kernels)" if kinds[n] > 1 else n for n, s in zip(names, sizes, strict=True)]
     nth = [named[:number].count(name) + 1 for number, name in enumerate(named)]
     return [f"{name} ({k})" if k > 1 else name for name, k in zip(named, nth, strict=True)]
 
