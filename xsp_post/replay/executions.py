@@ -206,8 +206,7 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
         queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
         free = max(clock.end_ns[older].max(initial=0), queued_ns)
         until = own & (operations.place >= first) & (operations.place <= executions.last_call[mine].max())
-        done = clock.end_ns[until].max(initial=0)
         for of, (begin, end) in zip(taken, spans):
-            last = max(end[mine].max(), done)
+            last = max(end[mine].max(), clock.end_ns[until].max(initial=0))
             of.append(last - min(max(begin[mine[0]], free), last))
     return float(np.mean(taken[0])), float(np.mean(taken[1]))

@@ -254,9 +254,9 @@ def _without_makers(of: Altered, _: float) -> None:
     """Nor is what these values are made of, a few kernels that are no products, launched just before, nor what the host
     does with them before its next call, up to 1 ms."""
     operations, is_gone = of.operations, np.zeros(len(of.operations), bool)
-    reads = of.calls_of(operations.is_read.astype(bool))
-    of.without_calls(reads, LUMP_NS)
-    calls = of.graph.source_call[reads]
+    calls = of.calls_of(operations.is_read.astype(bool))
+    of.without_calls(calls, LUMP_NS)
+    calls = of.graph.source_call[calls]
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     for _step in range(_MADE_OF):
@@ -274,8 +274,7 @@ def _without_orders(of: Altered, _: float) -> None:
 def _without_launch_code(of: Altered, _: float) -> None:
     """Launches and what the host does before each, up to 1 ms, take no time."""
     _launches(of, 0.0)
-    calls = of.launches()[1]
-    of.amounts.before_ns[calls & (of.amounts.before_ns < LUMP_NS)] = 0
+    of.amounts.before_ns[of.launches()[1] & (of.amounts.before_ns < LUMP_NS)] = 0
 
 
 def _at_its_quickest(of: Altered, _: float) -> None:
