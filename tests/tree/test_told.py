@@ -79,9 +79,9 @@ READ_WRONGLY = {
     ("dpo_preferences", "marks", "executions"): "batches that a reward model scores have no range, and are executions",
     ("realnvp_density", "none", "executions"): "the first samples after the last training step are no part of it",
     ("byol_ema", "marks", "executions"): "weights are averaged at the end of a step, not at the start of the next one",
-    ("rwkv_generate", "none", "executions"): "tokens of a prompt, for which nothing waits, are three layers each",
-    ("rwkv_generate", "none", "layers"): "blocks that repeat are layers, not the products of a matrix and a vector in them",
-    ("convlstm_video", "none", "layers"): "three cells of one convolution each are layers, the decoder behind them is none",
+    ("rwkv_generate", "none", "executions"): "a token of a prompt is one pass of three layers, though nothing waits",
+    ("rwkv_generate", "none", "layers"): "blocks that repeat are layers, the products in them are none",
+    ("convlstm_video", "none", "layers"): "three cells of one convolution are layers, the decoder is none",
     ("scripted_tagger", "none", "layers"): "four dilated convolutions with a norm are layers, the last product is none",
 }
 
