@@ -667,6 +667,28 @@ def addition_before_the_first_norm():
     return d.program("", "x", "l")
 
 
+def _two_layers(d):
+    """A pass of two layers, which end as what stands before them does."""
+    d.kernels([("reduce_kernel", 3), ("vectorized_div", 3), ("sgemm_patch", 12), ("vectorized_add", 3)])
+    for _ in range(2):
+        with d.new("l"):
+            d.kernels([("layer_norm_kernel", 4), ("sgemm_qkv", 20), ("flash_fwd_kernel", 15), ("sgemm_out", 12)])
+            d.kernels([("vectorized_add", 3), ("layer_norm_kernel", 4), ("sgemm_up", 20), ("gelu", 4)])
+            d.kernels([("sgemm_patch", 12), ("vectorized_add", 3)])
+    d.kernels([("sgemm_head", 12), ("vectorized_mul", 3), ("reduce_mean", 3)])
+
+
+def passes_like_a_layer_of_two_attentions():
+    """Six requests of four passes, each of two layers: a pass has as many attentions as one layer may have."""
+    d = desk("own")
+    for _ in range(6):
+        with d.step("request"):
+            for _ in range(4):
+                _two_layers(d)
+        d.idle(500, 900)
+    return d.program("", "x", "l")
+
+
 def convolutions_of_other_shapes():
     """Nine pictures; no stretch of a convolution network repeats in it."""
     d = desk()

@@ -160,6 +160,7 @@ SHOWN = {
     "validation_between_epochs": "no step crosses the end of a range; what computes beside steps is an execution",
     "tokens_behind_an_epoch": "passes in a phase beside training steps are executions, too",
     "validation_of_three_batches": "passes in a range beside training steps are executions",
+    "passes_like_a_layer_of_two_attentions": "a pass of two layers is told by these as they begin, at last",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "convolutions_of_other_shapes": "where no block of several products repeats, each product is a layer",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",

@@ -37,7 +37,7 @@ RIGHT = (
     ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("gnn_full_batch", "none"), ("tts_vocoder", "marks"),
     ("nerf_rays", "all"),
     # layers that begin with a norm behind an embedding that ends as they do
-    ("patchtst_epochs", "none"),
+    ("patchtst_epochs", "none"), ("patchtst_epochs", "marks"),
     # roll-outs in ranges of their own beside steps, steps that update nothing
     ("grpo_round", "all"), ("nmt_noam", "all"), ("schnet_md", "none"),
     # exits of requests, neighbours beside a key-value cache, prompts in chunks, actions, preferences, samples of a flow

@@ -152,7 +152,6 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         own = loops.kind[(loops.start >= found.start) & (loops.end <= found.end) & (loops.count == 1)]
         layers = [one for one in (result.kinds[k] for k in own.tolist() if k < kind) if one.role == LAYER]
         found.around = any(one.period >= constants.alike_ratio * found.period for one in layers)
-    for kind, found in enumerate(result.kinds):
         if found.role == LAYER:
             _begin_later(loops, turn_kind, kind, found, launches)
     # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
@@ -185,7 +184,7 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
             return
         later = np.ones(len(turns), bool)
     end, last = loops.end[mine], loops.last[mine] - 1
-    around = np.append(loops.start[loops.kind != kind], n)
+    around = np.r_[loops.start[loops.kind != kind], loops.turn_end[turn_kind != kind], n]
     follows = np.append(symbols, np.full(by, -1))[end[:, None] + np.arange(by)]
     moves = ~np.isin(end, around) & (follows == moved).all(axis=1)
     if moves.mean() < launches.constants.alike_ratio:
