@@ -761,3 +761,18 @@ def forces_of_atoms():
                 d.item()
                 d.idle(800, 900)
     return d.program("", "x")
+
+
+def blocks_of_one_product():
+    """Nine passes of four blocks, each of a norm, one product and an addition; another product ends the pass."""
+    d = desk()
+    for _ in range(9):
+        with d.new("x"):
+            d.kernels([("gpu_index_kernel", 5)])
+            for _ in range(4):
+                with d.new("l"):
+                    d.kernels([("layer_norm_kernel", 4), ("sgemm_mix", 30), ("gelu", 4), ("vectorized_add", 4)])
+            d.kernels([("reduce_mean", 4), ("sgemm_head", 20)])
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")

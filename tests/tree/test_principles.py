@@ -163,6 +163,7 @@ SHOWN = {
     "passes_like_a_layer_of_two_attentions": "a pass of two layers is told by these as they begin, at last",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "convolutions_of_other_shapes": "where no block of several products repeats, each product is a layer",
+    "blocks_of_one_product": "blocks of one product in a row are the layers, as those of several are",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
     "lookups_now_and_then": "lookups between a few of the products begin no layers",
     "layers_of_a_graph": "layers of a graph network begin with the lookup of neighbours",

@@ -184,7 +184,7 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
             return
         later = np.ones(len(turns), bool)
     end, last = loops.end[mine], loops.last[mine] - 1
-    around = np.r_[loops.start[loops.kind != kind], loops.turn_end[turn_kind != kind], n]
+    around = np.append(loops.start[loops.kind != kind], n)
     follows = np.append(symbols, np.full(by, -1))[end[:, None] + np.arange(by)]
     moves = ~np.isin(end, around) & (follows == moved).all(axis=1)
     if moves.mean() < launches.constants.alike_ratio:

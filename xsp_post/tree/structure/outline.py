@@ -206,22 +206,27 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
-    """Where blocks of several products hold less than half of a forward pass without attention, its products are the
-    layers, as their operators are where these were recorded. With a kind of block for each family of products."""
+    """Where blocks of several products hold less than half of a forward pass without attention, and those of one are no
+    row of them, its products are the layers, as their operators are where these were recorded. With a kind of block for
+    each family of products."""
     traits, constants, count = sequence.traits, sequence.constants, len(sequence)
     products = np.flatnonzero(are_products(traits, np.arange(count)))
     groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
     start, end = blocks["start"].to_numpy(), blocks["end"].to_numpy()
-    whole = np.diff(np.searchsorted(products, [start, end]), axis=0)[0] > 1
-    whole &= ~groups[blocks["loop_kind"].to_numpy()]
-    held = np.cumsum(np.bincount(start[whole], minlength=count + 1) - np.bincount(end[whole], minlength=count + 1))
+    number = np.diff(np.searchsorted(products, [start, end]), axis=0)[0] * ~groups[blocks["loop_kind"].to_numpy()]
+    held = np.zeros(count + 1, np.int64)  # products of the block around each launch
+    np.add.at(held, start, number)
+    np.add.at(held, end, -number)
+    held = np.cumsum(held)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     kinds, frames = list(sequence.structure.kinds), [blocks]
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
         first, last = alike["start"].to_numpy(), alike["end"].to_numpy()
         rows = np.arange(first[len(alike) // 2], last[len(alike) // 2])
         own = rows[are_products(traits, rows)]
-        if len(own) < constants.fewest_turns or (held[own] > 0).mean() >= constants.most_ratio:
+        inside = np.flatnonzero(held[own])
+        is_row = len(inside) > 0 and bool((np.diff(inside) == 1).all())
+        if len(own) < constants.fewest_turns or (held[own] > (not is_row)).mean() >= constants.most_ratio:
             continue
         if has_gradients(traits, rows) or attends(traits, rows) or not is_network(traits, rows):
             continue
