@@ -71,6 +71,11 @@ def outside_ranges(draft: Draft) -> Draft:
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
+    around = _around_passes(draft, found, rows)
+    if _homes(found, around, draft.constants) is None:  # no pass crosses the end of one of them
+        known = hints(draft.trace)
+        again = infer(frame.assign(home=around), draft.trace.strings, hints=known, constants=draft.constants)
+        found = again if len(again.nodes) else found
     modules = draft.names.node_is("role", "module", "layer") | (ranges & ~operators)
     found = _without_recorded_modules(found, inside_of(modules, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
@@ -78,8 +83,23 @@ def outside_ranges(draft: Draft) -> Draft:
         rest = _beside(draft, found, chosen.coverage_ratio)
         found.nodes.loc[rest, "level"] = "APPLICATION"
         found.nodes.loc[rest, ["name", "folded_name"]] = "beside the executions"
-    draft = inserted(draft, found, rows, _outer_homes(draft, found), operators)
+    home, inside = _outer_homes(draft, found), _homes(found, around, draft.constants)
+    home = home if inside is None else np.where(inside >= 0, inside, home)
+    draft = inserted(draft, found, rows, home, operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _around_passes(draft: Draft, found: Inference, rows: np.ndarray) -> np.ndarray:
+    """Of each launch the outermost recorded range around it where ranges of its text hold several whole passes each; −1
+    elsewhere."""
+    turn = np.append(found.nodes["iteration_index"].to_numpy(), -1)[found.node_of_launch]
+    recorded = (draft.column("kind") <= int(SpanKind.ANNOTATION)) & (draft.column("level") != int(Level.LIBRARY))
+    around = forest_of(draft.column("parent_id")).outermost_around(recorded)[draft.node[rows]]
+    launched = pd.DataFrame({"turn": turn, "range": around})[turn >= 0]
+    whole = launched[launched.groupby("turn")["range"].transform("nunique") == 1]
+    held = whole[whole["range"] >= 0].groupby("range")["turn"].nunique()
+    often = held.groupby(draft.column("folded_id")[held.index]).transform("median")
+    return np.where(np.isin(around, held.index[often > 1]), around, -1)
 
 
 def _without_recorded_modules(found: Inference, is_in_module: np.ndarray) -> Inference:
