@@ -484,8 +484,9 @@ def _worth_keeping(
     iteration = nodes["iteration_index"].to_numpy()
     is_top = (nodes["kind"] == "iteration").to_numpy()
     at, parent = found.node_of_launch, nodes["parent"].to_numpy()
-    phase = nodes["folded_name"].where(nodes["kind"] == "phase").map({FORWARD: 0, BACKWARD: 1, OPTIMISER: 2})
-    phase = layering.inherit(phase.fillna(pd.Series(np.where(is_top, 0, -1))).to_numpy(np.int64), parent)
+    named = nodes["folded_name"].where(nodes["kind"] == "phase").map({FORWARD: 0, BACKWARD: 1, OPTIMISER: 2})
+    phase = np.where(named.notna(), named, np.where(is_top, 0, -1)).astype(np.int64)
+    phase = layering.inherit(phase, parent)
     in_block = np.where((nodes["kind"] == "block") & (nodes["level"] == "LAYER"), 1, np.where(is_top, 0, -1))
     in_block = layering.inherit(in_block, parent) == 1
     keeps = np.zeros(len(home), bool)

@@ -194,7 +194,7 @@ def _host(situation: Situation) -> list[Found]:
     is_made = situation.lost(allocations[makes]) > situation.lost(allocations) / 2
     words = {"count": format_count(count), "once": "Make streams, events and graphs" if is_made else "Allocate"}
     words |= {"allocator": ""} if is_made else {}
-    found = _place_of(situation, "allocate-once", allocations, **words) if count > 1 else []
+    found = _place_of(situation, "allocate-once", allocations, 0, **words) if count > 1 else []
     # PyTorch keeps memory: what one execution took is there for the next
     is_first = situation.is_torch and situation.execution_count == 1 and count < LEAST_OPERATIONS and not is_made
     found = [replace(one, is_open=True, is_sure=not is_first) for one in found]

@@ -212,11 +212,11 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
     traits, constants, count = sequence.traits, sequence.constants, len(sequence)
     products = np.flatnonzero(are_products(traits, np.arange(count)))
     groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
-    start, end = blocks["start"].to_numpy(), blocks["end"].to_numpy()
-    number = np.diff(np.searchsorted(products, [start, end]), axis=0)[0] * ~groups[blocks["loop_kind"].to_numpy()]
+    begins, ends = blocks["start"].to_numpy(), blocks["end"].to_numpy()
+    number = np.diff(np.searchsorted(products, [begins, ends]), axis=0)[0] * ~groups[blocks["loop_kind"].to_numpy()]
     held = np.zeros(count + 1, np.int64)  # products of the block around each launch
-    np.add.at(held, start, number)
-    np.add.at(held, end, -number)
+    np.add.at(held, begins, number)
+    np.add.at(held, ends, -number)
     held = np.cumsum(held)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     kinds, frames = list(sequence.structure.kinds), [blocks]
@@ -233,10 +233,10 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         layers, family = _of_products(sequence, products, alike, len(own))
         _, at, kind, often = np.unique(family, return_index=True, return_inverse=True, return_counts=True)
         frames.append(layers.assign(loop_kind=len(kinds) + kind, content=(len(kinds) + kind + 1).astype(np.uint64)))
-        ends = zip(*(layers[column].to_numpy()[at].tolist() for column in ("start", "end")), strict=True)
-        kinds += [
-            Kind(IS_LAYER, *one, times, has_products=True) for one, times in zip(ends, often.tolist(), strict=True)
-        ]
+        typical = zip(
+            *(layers[column].to_numpy()[at].tolist() for column in ("start", "end")), often.tolist(), strict=True
+        )
+        kinds += [Kind(IS_LAYER, start, end, times, has_products=True) for start, end, times in typical]
         around = np.searchsorted(first, frames[0]["start"], side="right") - 1
         frames[0] = frames[0][(around < 0) | (frames[0]["end"] > last[around])]
     blocks = pd.concat(frames).sort_values("start", kind="stable") if len(frames) > 1 else blocks
