@@ -78,14 +78,11 @@ def inside(name: str) -> str:
 
 
 def shorten(text: str, length: int = SHORT_LENGTH) -> str:
-    """At most ``length`` characters, cut in the middle, between words where that leaves half of an end: both ends of a
-    name tell something."""
+    """At most ``length`` characters, cut in the middle: both ends of a name tell something."""
     if len(text) <= length:
         return text
     tail = length // 3
-    head = length - tail - 1
-    before, after = text.rfind(" ", head // 2, head + 1), text.find(" ", -tail - 1, -tail // 2)
-    return f"{text[: before if before > 0 else head]}…{text[after + 1 if after > 0 else -tail :]}"
+    return f"{text[: length - tail - 1]}…{text[-tail:]}"
 
 
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
