@@ -101,10 +101,10 @@ def test_a_history_has_a_chart_per_measure_and_its_sentences():
     changes = pd.DataFrame(columns=[column.name for column in TABLES["history"].columns])
     page = history_page.render(Analysis({"history_values": values, "history": changes}))
     assert 'id="chart-history-model"' in page and 'id="chart-history-layers"' in page
-    assert 'id="chart-history-kernels"' not in page and "model latency 1.00 ms → 2.00 ms" in page
+    assert 'id="chart-history-kernels"' not in page and "6 captures: first and second half differ" in page
     assert HOSTILE not in page
     said = {c.name: {"int64": 0, "float64": 1.0, "bool": True, "str": ""}[c.dtype] for c in TABLES["history"].columns}
-    said |= {"level": "layer", "subject": HOSTILE, "capture_name": f"{HOSTILE}4"}
+    said |= {"kind": "step", "level": "layer", "subject": HOSTILE, "capture_name": f"{HOSTILE}4"}
     changed = history_page.render(Analysis({"history_values": values, "history": pd.DataFrame([said])}))
     first = re.compile('id="chart-history-(\\w+)"')  # what changed is on the first screen
     assert first.search(page)[1] == "model" and first.search(changed)[1] == "layers"

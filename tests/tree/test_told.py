@@ -34,8 +34,7 @@ RIGHT = (
     # pieces between graph breaks, a stem that holds most of the time, layers that begin otherwise than the first
     ("compiled_breaks", "all"), ("vlm_describe", "all"), ("evaluate_with_item", "none"),
     # convolutions of other shapes, gradients in the ranges of passes, lookups of neighbours
-    ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("gnn_full_batch", "none"), ("tts_vocoder", "marks"),
-    ("nerf_rays", "all"),
+    ("gradcam_explain", "none"), ("pgd_adversarial", "marks"), ("tts_vocoder", "marks"),
     # layers that begin with a norm behind an embedding that ends as they do
     ("patchtst_epochs", "none"), ("patchtst_epochs", "marks"),
     # roll-outs in ranges of their own beside steps, steps that update nothing
@@ -71,6 +70,7 @@ READ_WRONGLY = {
     ("sam_prompts", "all", "layers"): "operators of a decoder are no layers",
     ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",
     ("neural_ode", "none", "layers"): "a field is evaluated four times in a step of its solver",
+    ("gnn_full_batch", "none", "layers"): "layers begin with the lookup of neighbours",
     ("nerf_rays", "none", "layers"): "two networks of linear layers, one after the other",
     ("vqvae_epochs", "none", "executions"): "a test batch after the steps of an epoch is no part of the last step",
     ("complex_kge", "marks", "executions"): "ranges of epochs hold many batches, and each batch is an execution",
@@ -78,7 +78,6 @@ READ_WRONGLY = {
     ("realnvp_density", "none", "executions"): "the first samples after the last training step are no part of it",
     ("byol_ema", "marks", "executions"): "weights are averaged at the end of a step, not at the start of the next one",
     ("rwkv_generate", "none", "executions"): "a token of a prompt is one pass of three layers, though nothing waits",
-    ("rwkv_generate", "none", "layers"): "blocks that repeat are layers, the products in them are none",
 }
 
 

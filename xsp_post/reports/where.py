@@ -249,7 +249,7 @@ class _Tree:
         is_range = kind.ne("operator").to_numpy()
         self.is_operator = ~is_range & ~self.forest.around(is_range)  # nothing but operators
         ranges = ~self.is_operator[self.is_recorded]
-        self.outside = "nowhere" if ranges.any() else "operators" if len(ranges) else "launches"
+        self.outside = "bar.nowhere" if ranges.any() else "bar.operators" if len(ranges) else "bar.launches"
         self.calls = paths["call_count"].to_numpy(np.int64)
         self.is_layer = self.level == "LAYER"
         self.execution = self.forest.nearest(self.level == "MODEL")  # at or above, −1 none
@@ -322,7 +322,7 @@ class _Tree:
             if not name and 2 * int(self.amounts.between_ns[inside].sum()) > time:
                 between = self.between
             else:
-                between = between or sentence(f"bar.{self.outside}") * (not name)
+                between = between or sentence(self.outside) * (not name)
                 if (is_own or is_whole) and what == "host_code\n":
                     between = self._before(mask, between)
         return [replace(found, between=between)]

@@ -104,11 +104,6 @@ def _without_loss(traits: Traits, rows: np.ndarray, cores: np.ndarray, products:
     return cores[~np.isin(gap, np.intersect1d(gap[is_back], gap[~is_back]))]
 
 
-def attends(traits: Traits, rows: np.ndarray) -> bool:
-    """Whether launches hold an attention that its kernels name, not only an exp between two products."""
-    return bool(np.isin(traits.family[rows], [*_CORES, _CODE["softmax"]]).any() and len(attentions(traits, rows)))
-
-
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
     """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
     between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its experts)."""
@@ -128,6 +123,11 @@ def does_layer_work(traits: Traits, rows: np.ndarray) -> np.ndarray:
     """Which launches do what layers are made of: products, convolutions, attention, norms, pooling; bool."""
     codes = [_CODE[f] for f in ("gemm", "convolution", "attention", "normalisation", "softmax", "pooling")]
     return np.isin(traits.family[rows], codes)
+
+
+def are_convolutions(traits: Traits, rows: np.ndarray) -> np.ndarray:
+    """Which launches are convolutions; bool."""
+    return traits.family[rows] == _CODE["convolution"]
 
 
 def are_products(traits: Traits, rows: np.ndarray) -> np.ndarray:

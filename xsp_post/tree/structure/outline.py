@@ -15,10 +15,9 @@ from xsp_post.tree.structure.executions import Executions, Kind, Launches, Struc
 from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     BACKWARD,
-    EMBEDDING,
     FORWARD,
+    are_convolutions,
     are_products,
-    attends,
     block_word,
     does_layer_work,
     family_label,
@@ -206,8 +205,8 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
-    """Where blocks of several products hold less than half of a forward pass without attention, and those of one are no
-    row of them, its products are the layers, as their operators are where these were recorded. With a kind of block for
+    """Where convolutions lead a forward pass, blocks of several products hold less than half of it, and blocks of one
+    are no row, its products are the layers, as their operators are where these were recorded. With a kind of block for
     each family of products."""
     traits, constants, count = sequence.traits, sequence.constants, len(sequence)
     products = np.flatnonzero(are_products(traits, np.arange(count)))
@@ -223,14 +222,15 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
         first, last = alike["start"].to_numpy(), alike["end"].to_numpy()
         rows = np.arange(first[len(alike) // 2], last[len(alike) // 2])
-        own = rows[are_products(traits, rows)]
+        own, length = rows[are_products(traits, rows)], sequence.duration[rows]
+        is_led = length[are_convolutions(traits, rows)].sum() >= constants.convolution_ratio * length.sum()
+        if has_gradients(traits, rows) or not is_led or len(own) < constants.fewest_turns:
+            continue
         inside = np.flatnonzero(held[own])
         is_row = len(inside) > 0 and bool((np.diff(inside) == 1).all())
-        if len(own) < constants.fewest_turns or (held[own] > (not is_row)).mean() >= constants.most_ratio:
+        if (held[own] > (not is_row)).mean() >= constants.most_ratio:
             continue
-        if has_gradients(traits, rows) or attends(traits, rows) or not is_network(traits, rows):
-            continue
-        layers, family = _of_products(sequence, products, alike, len(own))
+        layers, family = _of_products(sequence, products, alike)
         _, at, kind, often = np.unique(family, return_index=True, return_inverse=True, return_counts=True)
         frames.append(layers.assign(loop_kind=len(kinds) + kind, content=(len(kinds) + kind + 1).astype(np.uint64)))
         typical = zip(
@@ -243,25 +243,15 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
     return replace(sequence, structure=replace(sequence.structure, kinds=kinds)), blocks
 
 
-def _of_products(
-    sequence: Sequence, products: np.ndarray, homes: pd.DataFrame, usual_count: int
-) -> tuple[pd.DataFrame, np.ndarray]:
-    """A layer for each product in the homes, up to the next one, and the family of each; in graphs, where lookups stand
-    between most of the products (``usual_count`` of a home), for each of these. All begin as the home does, and a last
+def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
+    """A layer for each product in the homes, up to the next one, and its family. All begin as the home does, and a last
     one is as long as usual."""
-    traits, constants = sequence.traits, sequence.constants
     first, last, owner = (homes[column].to_numpy() for column in ("start", "end", "iteration_index"))
-    lookups = np.flatnonzero(traits.family == EMBEDDING)
-    following = np.searchsorted(products, lookups)
-    lookups = lookups[(np.diff(following, prepend=-1) > 0) & (following < len(products))]
-    for begin in (lookups, products):
-        product, home = products[np.searchsorted(products, begin)], np.searchsorted(first, begin, side="right") - 1
-        inside = (home >= 0) & (product < last[home])
-        begin, product, home = begin[inside], product[inside], home[inside]
-        own, sooner = begin[home == len(homes) // 2], 0
-        if len(own) >= max(constants.most_ratio * usual_count, constants.fewest_turns):
-            break
-    while own[0] - sooner > first[len(homes) // 2] and len(np.unique(traits.plain[own - sooner - 1])) == 1:
+    home = np.searchsorted(first, products, side="right") - 1
+    inside = (home >= 0) & (products < last[home])
+    begin, home = products[inside], home[inside]
+    family, own, sooner = sequence.traits.family[begin], begin[home == len(homes) // 2], 0
+    while own[0] - sooner > first[len(homes) // 2] and len(np.unique(sequence.traits.plain[own - sooner - 1])) == 1:
         sooner += 1
     begin = np.maximum(begin - sooner, first[home])
     is_last, end = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
@@ -269,7 +259,7 @@ def _of_products(
     end[is_last] = np.minimum(last[home], begin + usual)[is_last]
     series = homes["series_index"].to_numpy()[home]
     found = _frame(len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], series_index=series)
-    return found, traits.family[product]
+    return found, family
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
