@@ -253,9 +253,11 @@ def test_phases_of_steps_in_epochs_are_one_execution_a_step(tmp_path):
     for epoch in range(3):
         begin = t
         for _ in range(4):
-            for phase, length in (("forward", 100), ("backward", 200), ("optimizer_step", 30)):
+            for phase, name, length in (
+                ("forward", "sgemm_tn", 100), ("backward", "sgemm_nt", 200), ("optimizer_step", "adam_kernel", 30),
+            ):  # fmt: skip
                 builder.range(phase, t + 5, t + 60)
-                builder.kernel(phase, launch=(t + 10, t + 20), run=(t + 30, t + 30 + length))
+                builder.kernel(name, launch=(t + 10, t + 20), run=(t + 30, t + 30 + length))
                 t += 400
         builder.range(f"Epoch {epoch}", begin, t - 10)
     found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
