@@ -29,3 +29,10 @@ def test_all_together_is_said_where_it_is_no_half_or_far_more_than_each_alone(
 
 def test_nothing_is_made_of_nothing():
     assert first_shares([]) == []
+
+
+def test_what_the_sentence_names_has_a_row():
+    """A resource that another one hides saves less alone than others that limit nothing."""
+    rows = [row(name, gain, 0.02) for name, gain in (("kernels", 0.08), ("launches", 0.07), ("copies", 0.06))]
+    rows += [row("host", 0.03, 0.02), row("together", 0.5, 0.1)]
+    assert [one["resource"] for one in first_shares(rows)] == ["host", "kernels", "launches", "together"]

@@ -378,9 +378,11 @@ def shares(limit: Limit) -> list[dict[str, Any]]:
 
 
 def first_shares(rows: list[dict[str, Any]], parts: int = 2) -> list[dict[str, Any]]:
-    """Of `shares` what a first screen has room for: three resources, of kernels so many parts, and in place of one of
-    these all together where that is no half, or far more than each alone: what halves everything halves the time."""
-    whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])][:3]
+    """Of `shares` what a first screen has room for: three resources, those that limit first, of kernels so many parts,
+    and in place of one of these all together where that is no half, or far more than each alone: what halves everything
+    halves the time."""
+    whole = [one for one in rows[:-1] if not one["part"] and (one["is_shown"] or one["is_limit"])]
+    whole = sorted(whole, key=lambda one: not one["is_limit"])[:3]
     inside = [one for one in rows if one["part"] and one["is_shown"] and whole[:1] and whole[0]["resource"] == KERNELS]
     alone = sum(one["gain_ratio"] for one in rows[:-1] if not one["part"])
     tells = [one for one in rows[-1:] if one["high_gain_ratio"] < 0.5 or 2 * alone < one["gain_ratio"]]
