@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -28,16 +27,24 @@ def test_the_same_as_by_pattern(texts):
     assert columns(suffixes.cut_suffix(array)) == columns(suffixes.cut_by_pattern(array))
 
 
-def test_many_texts_are_cut_in_pieces(monkeypatch):
-    monkeypatch.setattr(suffixes, "_AT_ONCE", 3)
+def test_a_part_of_other_texts_is_cut_alone():
     array = pa.array([f"mm, seq = {k}, op_id = {10**k}" for k in range(10)] + ["layer.1"], pa.large_string())
-    cut = suffixes.cut_plain(array.slice(1))
+    cut = suffixes.cut_suffix(array.slice(1))
     assert cut.heads.to_pylist() == ["mm"] * 9 + ["layer.1"]
     assert cut.sequence.tolist() == [*range(1, 10), -1] and cut.op_id.tolist() == [*(10**k for k in range(1, 10)), -1]
-    assert cut.is_cut.tolist() == [True] * 9 + [False]
+    assert cut.has_suffix.tolist() == [True] * 9 + [False]
 
 
-@pytest.mark.parametrize("text", ["mm, op_id = " + "9" * 19, "a, b, op_id = 3", "mm, op_id =3", "op_id = 3", ""])
-def test_texts_of_another_kind_stay_whole(text):
-    cut = suffixes.cut_plain(pa.array([text], pa.large_string()))
-    assert cut.heads.to_pylist() == [text] and not cut.is_cut.any() and np.array_equal(cut.op_id, [-1])
+@pytest.mark.parametrize("text", ["mm, op_id =3", "op_id = 3", ""])
+def test_texts_without_such_a_suffix_stay_whole(text):
+    cut = suffixes.cut_suffix(pa.array([text], pa.large_string()))
+    assert cut.heads.to_pylist() == [text] and cut.op_id.tolist() == [-1]
+
+
+def test_a_pattern_is_asked_for_texts_with_more_behind_their_name_alone(monkeypatch):
+    asked = []
+    by_pattern = suffixes.cut_by_pattern
+    monkeypatch.setattr(suffixes, "cut_by_pattern", lambda some: asked.extend(some.to_pylist()) or by_pattern(some))
+    texts = ["mm, seq = 1, op_id = 2", "a, b, op_id = 3", "mm, sizes = [[1, 2]]", "mm"]
+    cut = suffixes.cut_suffix(pa.array(texts, pa.large_string()))
+    assert cut.heads.to_pylist() == ["mm", "a, b", "mm", "mm"] and asked == texts[1:3]
