@@ -15,7 +15,7 @@ from xsp_post.model.trace import ActivityKind
 from xsp_post.names import families as families_module
 from xsp_post.names.families import BROAD, FAMILIES, families, matches, normalise_kernel_name, rule_index, rules
 from xsp_post.names.patterns import found_in
-from xsp_post.tables.analyses.advice_kernels import _ODD
+from xsp_post.tables.analyses.frames import PATTERNS
 
 HERE = Path(__file__).parent
 TABLE = [line.split("\t") for line in (HERE / "kernel_names.tsv").read_text(encoding="utf-8").splitlines()[2:]]
@@ -109,5 +109,5 @@ def test_hostile_names_cost_no_time():
 
 def test_alignments_are_looked_for_in_many_names_as_in_few():
     names = ["gemm_align1", "gemm_align2_stage3", "gemm_align16", "gemm"]
-    assert found_in(names, _ODD).tolist() == [True, True, False, False]
-    assert found_in(names * 2000, _ODD).tolist() == [True, True, False, False] * 2000  # by RE2
+    assert found_in(names, PATTERNS["few at once"]).tolist() == [True, True, False, False]
+    assert found_in(names * 2000, PATTERNS["few at once"]).tolist() == [True, True, False, False] * 2000  # by RE2

@@ -84,6 +84,11 @@ def read_blocks(path: Path) -> list[Block]:
     return list(blocks.values())
 
 
+def read_patterns(path: Path) -> dict[str, str]:
+    """``name`` → regular expression: the lines below the name, each behind two spaces, put together."""
+    return {block.name: "".join(line[2:] for _, line in block.lines) for block in read_blocks(path)}
+
+
 def read_sentences(path: Path) -> dict[str, str]:
     """``group.name`` → text, in order; the first lines of the file say how it is written.
 

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.texts import sentence
 from xsp_post.compare.matching import BASE, OTHER, Side
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import families, normalise_kernel_name
 from xsp_post.replay.critical_path import COMMUNICATION
 from xsp_post.tables.analyses.cases import deepest
-from xsp_post.tables.analyses.limits import BETWEEN, COPY, group_times
+from xsp_post.tables.analyses.limits import BETWEEN, group_times
 from xsp_post.tree.structure.constants import DEFAULTS
 
 EXECUTION, WORK, RECORDING = "execution", "work", "recording"
@@ -249,26 +250,6 @@ def _ordered(names: pd.DataFrame) -> pd.DataFrame:
 
 # -- causes -------------------------------------------------------------------------------------------------
 
-KERNEL_CAUSES = {
-    "swapped": "kernels that only one side has",
-    "shape": "the same kernels with other launch dimensions",
-    "count": "more or fewer launches of the same kernels",
-    "duration": "the same kernels take another time",
-    "overlap": "kernels that run side by side",
-}
-_GROUP_CAUSES = {
-    "kernel": "kernels",
-    COMMUNICATION: "communication that no kernel hides",
-    COPY: "copies, and waiting for copy calls",
-    "graph": "CUDA graphs, whose kernels were not recorded",
-    "launch": "waiting for launches",
-    "synchronization": "waiting for synchronisation",
-    "host": "waiting for the host",
-    _EDGES: "before the first and after the last operation of a GPU",
-    "profiler": "the profiler",
-    "unknown": "waiting for something that was not recorded",
-}
-
 
 def _causes(groups: list[dict[str, int]], shapes: pd.DataFrame, divisors: list[float]) -> pd.DataFrame:
     """cause, difference_ns per unit of work, example; they sum to the difference of the windows."""
@@ -276,11 +257,11 @@ def _causes(groups: list[dict[str, int]], shapes: pd.DataFrame, divisors: list[f
     split = _kernel_causes(shapes[~shapes["is_communication"]], divisors)
     kernel = _per(groups, "kernel", divisors)
     split["overlap"] = (kernel - sum(value for value, _ in split.values()), "")
-    rows += [(KERNEL_CAUSES[cause], value, example) for cause, (value, example) in split.items()]
+    rows += [(sentence(f"compare.cause.{cause}"), value, example) for cause, (value, example) in split.items()]
     for group in dict.fromkeys([*groups[BASE], *groups[OTHER]]):
         if group != "kernel":
             name, _, where = group.partition(" ")
-            text = _GROUP_CAUSES[name] + " between executions" * bool(where)
+            text = sentence(f"compare.cause.{name}") + sentence("compare.between") * bool(where)
             rows.append((text, _per(groups, group, divisors), ""))
     table = pd.DataFrame(rows, columns=["cause", "difference_ns", "example"])
     return table.iloc[(-table["difference_ns"].abs()).argsort(kind="stable")].reset_index(drop=True)

@@ -13,23 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-_NSYS_FOLDERS = (
-    "/opt/nvidia/nsight-systems/*/target-linux-*/nsys",
-    "/opt/nvidia/nsight-systems/*/bin/nsys",
-    "/opt/nvidia/nsight-systems-cli/*/target-linux-*/nsys",
-    "/opt/nvidia/nsight-systems-cli/*/bin/nsys",
-    "/usr/local/cuda*/nsight-systems-*/target-linux-*/nsys",
-    "/usr/local/cuda*/NsightSystems-cli-*/target-linux-*/nsys",
-    "/usr/local/cuda*/bin/nsys",
-    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/Nsight_Systems/target-linux-*/nsys",
-    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/cuda/Nsight_Systems/target-linux-*/nsys",
-)
-_NCU_FOLDERS = (
-    "/opt/nvidia/nsight-compute/*/ncu",
-    "/usr/local/cuda*/nsight-compute-*/ncu",
-    "/usr/local/cuda*/bin/ncu",
-    "/opt/nvidia/hpc_sdk/Linux_*/*/profilers/Nsight_Compute/ncu",
-)
+from xsp_post.base.texts import TextTable, read_blocks
+
+_FOLDERS = TextTable(lambda: {
+    block.name: [line for _, line in block.lines] for block in read_blocks(Path(__file__).with_name("tools.txt"))
+})  # fmt: skip
 _VERSION = re.compile(r"(\d{4})\.(\d+)\.(\d+)(?:\.(\d+))?")
 
 
@@ -42,14 +30,12 @@ class Tool(NamedTuple):
 
 def find_nsys() -> Tool | None:
     """The nsys to use, or None. An nsys that does not answer ``--version`` has version ''."""
-    return _find(
-        "nsys", "XSP_NSYS", [("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys")], _NSYS_FOLDERS
-    )
+    return _find("nsys", "XSP_NSYS", ("NSYS_HOME", "bin/nsys"), ("NSYS_DIR", "nsys"), ("NSYS_DIR", "bin/nsys"))
 
 
 def find_ncu() -> Tool | None:
     """The ncu to use, or None; ``$XSP_NCU`` names one."""
-    return _find("ncu", "XSP_NCU", [("NCU_HOME", "ncu")], _NCU_FOLDERS)
+    return _find("ncu", "XSP_NCU", ("NCU_HOME", "ncu"))
 
 
 def help_text(tool: Tool, arguments: Sequence[str]) -> str:
@@ -72,7 +58,7 @@ def has_flag(text: str, flag: str) -> bool:
     return re.search(rf"(?<![\w-]){re.escape(flag)}(?![\w-])", text) is not None
 
 
-def _find(name: str, variable: str, homes: Sequence[tuple[str, str]], patterns: Sequence[str]) -> Tool | None:
+def _find(name: str, variable: str, *homes: tuple[str, str]) -> Tool | None:
     candidates: list[str] = []
     if chosen := os.environ.get(variable):
         candidates.append(chosen)
@@ -81,7 +67,7 @@ def _find(name: str, variable: str, homes: Sequence[tuple[str, str]], patterns: 
     for home, below in homes:
         if folder := os.environ.get(home):
             candidates.append(str(Path(folder) / below))
-    found = [path for pattern in patterns for path in glob.glob(pattern)]
+    found = [path for pattern in _FOLDERS[name] for path in glob.glob(pattern)]
     candidates += sorted(found, key=_version_in_path, reverse=True)
     for candidate in candidates:
         path = Path(candidate)

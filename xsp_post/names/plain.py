@@ -7,12 +7,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from xsp_post.base.texts import read_blocks
+from xsp_post.base.texts import read_patterns
 from xsp_post.names.heads import Words
 from xsp_post.names.patterns import digits_in, first_match, groups, numbers, possible
 
-_BLOCKS = read_blocks(Path(__file__).with_name("plain.txt"))
-_PATTERNS = {block.name: "".join(line[2:] for _, line in block.lines) for block in _BLOCKS}
+_PATTERNS = read_patterns(Path(__file__).with_name("plain.txt"))
 WARMUP_WORD, WARMUP, _COUNTED, _STEP, _NUMBERED_INSIDE, _NUMBERED = (
     _PATTERNS[name] for name in ("warm-up word", "warm-up", "counted", "step", "numbered inside", "numbered")
 )

@@ -3,11 +3,13 @@
 import re
 from collections.abc import Iterable
 from enum import IntEnum
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
+from xsp_post.base.texts import read_patterns
 from xsp_post.names.patterns import found_in
 
 
@@ -22,22 +24,11 @@ class CallClass(IntEnum):
     MODULE = 5
 
 
-# Streams, events and graphs that are made and destroyed: each takes and frees memory of the driver.
-MAKES = r"(?:Stream|Event|Graph|GraphExec)(?:Create|Destroy)(?!.*Node)|GraphInstantiate"
-# The first pattern found in the name (version suffix stripped) decides.
-RULES: tuple[tuple[CallClass, str], ...] = (
-    (CallClass.SYNCHRONIZATION, r"Synchronize"),
-    (CallClass.MODULE, r"^(?:cu|hip)(?:Module|Library|Link)|^nvrtc|^hiprtc|^cuKernelGetFunction|^cudaLibraryLoad"),
-    (CallClass.COPY, r"Memcpy|MemPrefetch"),
-    (
-        CallClass.ALLOCATION,
-        rf"{MAKES}|Malloc|Free|HostAlloc|Host(?:Un)?[Rr]egister|^cuMem(?:Alloc|Create|Map|Unmap|Release|Address|SetAccess|Pool)|"
-        r"^cudaMemPool",
-    ),
-    (CallClass.LAUNCH, r"Launch|[Mm]emset"),
-)
-_COMPILED = tuple((kind, re.compile(pattern)) for kind, pattern in RULES)
-_IS_API = re.compile(r"^(?:cu|cuda|hip|nvrtc|hiprtc)[A-Z]|^cudaD3D|^nvrtc|^hiprtc")
+PATTERNS = read_patterns(Path(__file__).with_name("calls.txt"))
+MAKES = PATTERNS["makes"]
+_OF_CLASS = {kind.name.lower(): kind for kind in CallClass} | {"makes": CallClass.ALLOCATION}
+_CLASSES = [(_OF_CLASS[name], re.compile(pattern)) for name, pattern in PATTERNS.items() if name in _OF_CLASS]
+_SYSTEM = [pattern for name, pattern in PATTERNS.items() if name.startswith("system ")]
 
 # From the return of a launch call to the start on an idle device: what takes longer has waited for something.
 LATENCY_LIMIT_NS = 100_000
@@ -47,32 +38,14 @@ SLOW_LAUNCH_NS = 100_000
 LONG_HOST_NS = 100_000
 LUMP_NS = 1_000_000  # host code that is no overhead of a call, and no treatment of a value
 
-# Calls into the operating system, by what the thread waits for: a time, another thread, a file or a socket.
-_SYSTEM = (
-    r"sleep|^pause$",
-    r"^pthread_|^sem_|futex|^wait(?:pid|id|[34])?$|^sched_yield|^(?:cnd|mtx|thrd)_",
-    r"read|^p?write|writev|recv|send|poll|select|accept|connect|open|close|^f(?:gets|put[cs]|flush|printf|seek)|^put[cs]|sync$",
-)
-
 TIMER = "a timer: equal lengths"  # what a thread waited for that slept equally long again and again
-
-# Ranges inside which a host thread talks to other ranks.
-_COMMUNICATION = (
-    r"nccl|rccl|c10d::|record_param_comms|gloo|\bMPI_|nvshmem|all_?(?:reduce|gather)|reduce_?scatter|all_?to_?all|"
-    r"broadcast_?(?:coalesced|_$)|barrier"
-)
-
-
-# Ranges and functions inside which code is made from other code, or tried out: once, where it is kept.
-_COMPILATION = r"[cC]ompil(?:e|ing|ation)(?:$|[^a-z])|dynamo_timed|nvrtc|NVRTC|hiprtc|[aA]utotun|benchmark_all_configs"
-_NO_COMPILATION = r"\bis_\w*compiling|compile_wrapper"  # run for each call of what is compiled
 
 
 def call_class(name: str) -> CallClass:
     """The class of a call by its name; OTHER for what only asks or records, and for what is not a CUDA or HIP call."""
-    if not _IS_API.match(name):
+    if not re.search(PATTERNS["api"], name):
         return CallClass.OTHER
-    return next((kind for kind, pattern in _COMPILED if pattern.search(name)), CallClass.OTHER)
+    return next((kind for kind, pattern in _CLASSES if pattern.search(name)), CallClass.OTHER)
 
 
 def call_classes(name_id: np.ndarray, strings: Strings) -> np.ndarray:
@@ -83,7 +56,7 @@ def call_classes(name_id: np.ndarray, strings: Strings) -> np.ndarray:
 
 
 def system_class(name: str) -> int:
-    """Which of `_SYSTEM` a call into the operating system is: 0 a time, 1 a thread, 2 a file or socket; −1 none."""
+    """What a call into the operating system waits for: 0 a time, 1 a thread, 2 a file or socket; −1 none."""
     return next((number for number, pattern in enumerate(_SYSTEM) if re.search(pattern, name)), -1)
 
 
@@ -101,11 +74,11 @@ def loads_code(start_ns: np.ndarray, end_ns: np.ndarray, kernel: np.ndarray) -> 
 
 def are_communication(texts: Iterable[str]) -> np.ndarray:
     """Whether ranges of these texts are such in which ranks talk to one another; bool per text."""
-    return found_in([text[:500] for text in texts], f"(?i){_COMMUNICATION}")
+    return found_in([text[:500] for text in texts], PATTERNS["communication"])
 
 
 def are_compilation(texts: Iterable[str]) -> np.ndarray:
     """Whether ranges or frames of these texts are such in which code is compiled or tuned; bool per text. Of a frame
     (``file.py(12): function``) the function says it."""
     named = [text[:500].rpartition("): ")[2] for text in texts]
-    return found_in(named, _COMPILATION) & ~found_in(named, _NO_COMPILATION)
+    return found_in(named, PATTERNS["compilation"]) & ~found_in(named, PATTERNS["no compilation"])

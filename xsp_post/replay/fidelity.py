@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, of_captures
 from xsp_post.replay.executions import Executions, elapsed, find_executions, measure, recorded_clock, simulated_clock
 from xsp_post.replay.graph import Graph, Replayed, make_graph, replay
@@ -79,7 +80,7 @@ def _identity_of(results: Results, capture_id: int) -> Identity:
     collector = of_captures(results, "captures", capture_id, ["collector"])["collector"].astype(str)
     refusal = _refusal(operations, error, replayed)
     if is_serial := bool(collector.eq("ncu").any()):
-        refusal = "Nsight Compute ran its kernels one by one, and each several times: nothing ran beside anything"
+        refusal = sentence("replay.serial")
     return Identity(graph, replayed, executions, recorded, simulated, measured_ns, replayed_ns, error, orphans, refusal,
                     is_serial)  # fmt: skip
 
@@ -93,16 +94,11 @@ def middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
 
 def _refusal(operations: Operations, error: float, replayed: Replayed) -> str:
     if not len(operations):
-        return "the capture has no device work"
+        return sentence("replay.no-work")
     if (operations.call < 0).all():
-        return "no device work has a launch row: when it could have started is not known"
+        return sentence("replay.no-launches")
     if not replayed.is_settled:
-        return (
-            "the replay did not settle: its launch queue or its collectives depend on one another in too long a chain"
-        )
+        return sentence("replay.unsettled")
     if not error <= LARGEST_ERROR_RATIO:
-        return (
-            f"the replay of the recording itself misses its length by {error:.1%} (limit {LARGEST_ERROR_RATIO:.0%}): "
-            "the recorded order does not explain it"
-        )
+        return sentence("replay.missed", error=f"{error:.1%}", limit=f"{LARGEST_ERROR_RATIO:.0%}")
     return ""

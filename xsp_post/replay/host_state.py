@@ -23,6 +23,7 @@ from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.names.patterns import found_in
 from xsp_post.replay.calls import (
     LONG_HOST_NS,
+    PATTERNS,
     TIMER,
     CallClass,
     are_communication,
@@ -40,7 +41,6 @@ _OVERHEADS = (
     "CUPTI", "dlopen", "TLS allocation", "Chunk Allocation", "Lazy", "Runtime Triggered Module Loading",
     "Module loading", "Instrumentation", "Activity Buffer", "Buffer Flush", "Command Buffer Full", "Overhead",
 )  # fmt: skip
-_FOREIGN = r"^<(?:built-in|frozen)|(?:^|/)(?:torch|numpy|site-packages|dist-packages|lib/python3[.\d]*)/"
 _LATEST = np.iinfo(np.int64).max
 _FEW = 4  # intervals a stretch: to look for those that overlap one costs more than it saves
 _STRETCH = 1 << 16  # intervals looked through together
@@ -461,7 +461,7 @@ class HostState:
         names = np.append(self.tree.trace.python_frames["name_id"].to_numpy()[near.row[:-1]], -1)
         used, codes = np.unique(names, return_inverse=True)
         texts = [str(self.tree.strings[one]) if one >= 0 else "" for one in used.tolist()]
-        foreign, own = np.append(found_in(texts, _FOREIGN)[codes[:-1]], False), found.copy()
+        foreign, own = np.append(found_in(texts, PATTERNS["foreign"])[codes[:-1]], False), found.copy()
         while (outer := np.flatnonzero(foreign[own])).size:  # as deep as libraries call one another
             own[outer] = nesting.parent[own[outer]]
         return names[np.where(own >= 0, own, found)]  # a place is code of the program, where there is any around

@@ -160,7 +160,7 @@ def test_the_newest_installed_nsys_is_found_last(monkeypatch, tmp_path):
     for name in ("XSP_NSYS", "NSYS_HOME", "NSYS_DIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(tools, "_NSYS_FOLDERS", (str(tmp_path / "nsight-systems/*/target-linux-*/nsys"),))
+    monkeypatch.setattr(tools, "_FOLDERS", {"nsys": [str(tmp_path / "nsight-systems/*/target-linux-*/nsys")]})
     assert tools.find_nsys().path.parts[-3] == "2025.3.1"
 
 

@@ -25,13 +25,10 @@ from xsp_post.replay.edges import WAITS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
 from xsp_post.replay.resources import Altered
+from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 
-# Nobody moves the code of these ranges.
-_FRAMEWORK = (
-    r"^(?:(?:aten|c10d?|torch|FSDP)::|nn\.Module: |Optimizer\.)|autograd::|Backward\d+$|DistributedDataParallel"
-)
 MUCH_RATIO = 0.1  # of the time, of an execution: what somebody would look for
 _FEW_EXECUTIONS = 3
 LEAST_ATTENTIONS = 4  # as in a model of several layers
@@ -159,14 +156,14 @@ class Situation:
         is_short = ~self.is_lump(rows)
         is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
         is_short |= is_once & (rows["idle_ns"] < MUCH_RATIO * self.limit.window_ns)
-        return (rows["owner"].str.contains(_FRAMEWORK) | (rows["owner"].isin(owned) & is_short)).to_numpy()
+        return (rows["owner"].str.contains(PATTERNS["framework"]) | (rows["owner"].isin(owned) & is_short)).to_numpy()
 
     def place(self, rows: pd.DataFrame) -> str:
         """A pattern of the ranges that own these rows, where all are the program's and none computes: all that is
         inside them can go elsewhere; else ''."""
         can = self._owners.index[~self._owners.any(axis=1)]
         owners = rows["owner"].unique()
-        is_own = set(owners) <= set(can) and not rows["owner"].str.contains(_FRAMEWORK).any()
+        is_own = set(owners) <= set(can) and not rows["owner"].str.contains(PATTERNS["framework"]).any()
         return f"^(?:{'|'.join(map(re.escape, owners))})$" if is_own else ""
 
     def is_inferred(self, owner: str) -> bool:

@@ -11,25 +11,19 @@ from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
+from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import with_line
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_READS = 50  # results that the host reads in one execution of a loop
 LOADER = r"DataLoader"
-OPTIMISER = r"^Optimizer\.(?:step(?!#(?:LBFGS|SparseAdam)\b)|zero_grad)"  # those have no fused or foreach form
-COPIES = r"^aten::(?:to|_to_copy|copy_|cpu|cuda)$"
-READS = r"aten::(?:item|_local_scalar_dense|is_nonzero)$"
-_FUSED_OPERATOR = r"^aten::_fused_(?:adam|sgd)"  # beside small ones that only count the steps
-_FUSED = "(?i)multi_tensor|fused_?(?:adam|sgd|lamb|opt)"
 # What a graph takes in: it has no host code between its kernels.
 _BETWEEN_LAUNCHES = ("host_code", "os_call", "descheduled")
 _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all that is in the same ranges
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
-_FOR_OTHERS = "poll|select|accept"  # calls that wait for a request or a message: nobody can move them
 _BLOCKING = {"call": "launches that wait for their kernels", "place": "(unset CUDA_LAUNCH_BLOCKING)"}
-_FOR_PROCESSES = "^wait"  # another program: nobody waits for a thread of this one
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
 
@@ -49,11 +43,11 @@ def _loader(situation: Situation) -> list[Found]:
 def _optimiser(situation: Situation) -> list[Found]:
     columns = ["name", "call_count", "kernel_count", "kernel_ns"]
     paths = of_captures(situation.results, "paths", situation.limit.captures, columns)
-    paths = paths[paths["name"].astype(str).str.match(OPTIMISER)]
+    paths = paths[paths["name"].astype(str).str.match(PATTERNS["optimiser"])]
     paths = paths[paths["kernel_count"] >= LEAST_OPERATIONS * paths["call_count"]]
-    paths = paths[~paths["name"].isin(situation.names_around(_FUSED_OPERATOR))]
+    paths = paths[~paths["name"].isin(situation.names_around(PATTERNS["fused operator"]))]
     count, names = paths["kernel_count"].sum(), "|".join(map(re.escape, paths["name"].astype(str).unique()))
-    if not situation.is_torch or not count or situation.is_called(_FUSED).sum() >= count / 2:
+    if not situation.is_torch or not count or situation.is_called(PATTERNS["fused optimiser"]).sum() >= count / 2:
         return []
     spent = situation.lost(situation.inside(f"^(?:{names})$"))
     facts = {"each": f"{count / max(paths['call_count'].sum(), 1):,.0f}", "waited_ns": spent}
@@ -121,7 +115,7 @@ def _reads(situation: Situation) -> list[Found]:
     """Single values that the host reads inside the step, and other waits for the device."""
     rows = situation.waited("synchronization")
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
-    reads = situation.inside(READS)
+    reads = situation.inside(PATTERNS["reads"])
     if reads.empty or not situation.is_torch:  # no operators were recorded
         reads = situation.waited("copy_call") if values.mean() > 0.5 else rows.iloc[:0]
     reads = reads[reads["cause"].isin(["synchronization", "copy_call"])]
@@ -135,7 +129,7 @@ def _reads(situation: Situation) -> list[Found]:
         found = situation.found("item-in-step", spent, {"read_count": count}, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
     # PyTorch itself waits for copies from pageable memory: remedies of copies, which single values have none of
-    of_copies = rows["owner"].str.contains(COPIES) & rows["detail"].str.contains("(?i)mem ?cpy")
+    of_copies = rows["owner"].str.contains(PATTERNS["copies"]) & rows["detail"].str.contains("(?i)mem ?cpy")
     across = situation.copies.loc[situation.copies["direction"].ne("device to device"), "is_small"]
     of_copies &= not across.mean() > 0.5
     if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > situation.waits / 2:
@@ -199,12 +193,12 @@ def _host(situation: Situation) -> list[Found]:
     is_first = situation.is_torch and situation.execution_count == 1 and count < LEAST_OPERATIONS and not is_made
     found = [replace(one, is_open=True, is_sure=not is_first) for one in found]
     queued, rests, threads = waited("queued", "device_wait"), waited("sleep"), waited("thread_wait")
-    of_process = threads["detail"].eq("") & threads["call_name"].str.contains(_FOR_PROCESSES)
+    of_process = threads["detail"].eq("") & threads["call_name"].str.contains(PATTERNS["for processes"])
     blocked, threads = pd.concat([waited("os_call", "input_output"), threads[of_process]]), threads[~of_process]
     queued = queued[queued["idle_ns"] >= CLEARLY_NS * queued["piece_count"]]  # less is the way from one to the other
     is_asleep = rests["detail"].eq(TIMER) | rests["call_name"].map(lambda name: system_class(name) == 0).astype(bool)
     causes = {
-        "streams": queued, "host-blocked": blocked[~blocked["call_name"].str.contains(_FOR_OTHERS)],
+        "streams": queued, "host-blocked": blocked[~blocked["call_name"].str.contains(PATTERNS["for others"])],
         "sleeps": rests[is_asleep], "processor": waited("descheduled"),
     }  # fmt: skip
     for code, rows in causes.items():

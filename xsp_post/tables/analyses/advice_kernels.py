@@ -16,6 +16,7 @@ from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
+from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 
@@ -23,28 +24,11 @@ from xsp_post.tables.analyses.places import place_text
 _FUSABLE = {
     family for family, broad in BROAD.items() if broad in ("elementwise", "normalisation", "softmax", "reduction")
 }
-# Each element is read and written once.
-_MOVES = (
-    r"copy_kernel|contiguous_kernel|CatArrayBatchedCopy|chunk_cat|split_with_sizes|FillFunctor|"
-    r"^aten::(?:copy_|_to_copy|contiguous|cat|stack)$"
-)
-# To 16 bits and fewer, as weights are that autocast, or a model that mixes types, has to cast; or from fewer.
-_CASTS = r"(?:bfloat16|float16|float8\w*)_copy_kernel|[Dd]equant"
 _CHECKPOINT = "CheckpointFunctionBackward"
 _BACKWARD = "autograd::engine::evaluate_function: "
 _BITS, _LEAST_BITS = {"bf16": 16, "fp16": 16, "fp32": 32, "tf32": 32}, 4  # of weights, and the fewest of a decoder
-_UPDATES = r"addcdiv|multi_tensor.*PointwiseOp"  # of one parameter, or of all, by an optimiser that is not fused
 _WARPS_OF_FULL = 2  # with fewer warps a block a multiprocessor does not get as many threads as it can hold
 _NO_WORK = ["communication", "waiting"]  # families
-_ODD = r"align[12](?:\D|$)"  # so many elements are read at once
-_OF_LIBRARY = (  # products of libraries that do not say which
-    r"gem[mv]\d?[A-Z]|gemm(?:_forward|k\d)|sgemm_\d|maxwell_|pascal_|magma|rocblas|hipblas|mul_mat|dequant|moe|awq|gptq"
-)
-_LIBRARY = (
-    r"(?i)\b(?:at|c10|cub|thrust|rocprim|flash|vllm)::|^(?:void )?(?:ampere|volta|turing|sm\d+|nvjet|triton|Cijk)_|"
-    r"cutlass|cublas|cudnn|cask|nccl|splitK|multi_tensor|gemmk1|dot_kernel|xmma|trsm|flashinfer|trtllm|tensorrt|marlin|"
-    r"deep_?gemm"
-)
 
 
 def _tensor_cores(situation: Situation) -> list[Found]:
@@ -88,8 +72,10 @@ def _own_products(situation: Situation) -> list[Found]:
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
     _, beside, _ = situation.in_attention  # one kernel for attention makes those, at any length
     # where no tensor core is used, each element is read alone, of any size
-    odd = products & situation.is_called(_ODD) & ~beside & ~situation.by_name(without_tensor_cores, False)
-    own = ~situation.is_called(_LIBRARY) & ~situation.is_called(_OF_LIBRARY) & ~rows["family"].isin(_NO_WORK)
+    odd = products & ~beside & ~situation.by_name(without_tensor_cores, False)
+    odd &= situation.is_called(PATTERNS["few at once"])
+    own = ~rows["family"].isin(_NO_WORK)
+    own &= ~situation.is_called(PATTERNS["library"]) & ~situation.is_called(PATTERNS["products of a library"])
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
     each, found = rows["duration_ns"].groupby(rows["name"], observed=True).transform("sum").to_numpy(), []
     heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
@@ -116,8 +102,9 @@ def _weights(situation: Situation) -> list[Found]:
 
 def _casts(situation: Situation) -> list[Found]:
     """Casts just before products of a program that does not train: of weights, and of inputs to match them."""
-    rows, casts = situation.kernels, situation.is_called(_CASTS) & ~situation.is_called(r"equant\w*(?:mul|gem|mm)")
-    if situation.is_called(_OF_TRAINING).any():
+    rows, casts = situation.kernels, situation.is_called(PATTERNS["casts"])
+    casts &= ~situation.is_called(PATTERNS["products that cast"])
+    if situation.is_called(PATTERNS["training"]).any():
         return []
     stream, product = rows["stream"].to_numpy(), rows["family"].isin(PRODUCTS).to_numpy()
     casts &= ~product
@@ -184,7 +171,7 @@ def _elementwise(situation: Situation) -> list[Found]:
     if situation.is_compiled or not len(rows):
         return []
     computes, stream = rows["family"].isin(_FUSABLE).to_numpy(), rows["stream"].to_numpy()
-    can = computes | situation.is_called(_MOVES)  # at the ends of a chain they go with it
+    can = computes | situation.is_called(PATTERNS["moves"])  # at the ends of a chain they go with it
     time = rows["duration_ns"].to_numpy()
     at_once = situation.is_called("multi_tensor")  # many tensors: an optimiser's, and no compiler's business
     joined = can[1:] & can[:-1] & (stream[1:] == stream[:-1]) & (at_once[1:] == at_once[:-1])
@@ -202,7 +189,7 @@ def _elementwise(situation: Situation) -> list[Found]:
     # a chain behind a product may become a part of that
     behind = np.append(False, rows["family"].isin(PRODUCTS).to_numpy()[:-1] & (stream[1:] == stream[:-1]))
     stays = np.where(long & behind[begins][chain], 0.0, likely)
-    updates, found = situation.is_called(_UPDATES), []
+    updates, found = situation.is_called(PATTERNS["updates"]), []
     is_many = updates.sum() >= LEAST_OPERATIONS * situation.execution_count
     updates = of_chain(np.logical_or, updates & (is_many | at_once)) & situation.is_torch
     for code, mine in (("fuse-elementwise", long & ~updates & ~at_once), ("fused-optimiser", long & updates)):
@@ -229,7 +216,7 @@ def _launch_shape(situation: Situation) -> list[Found]:
     stays = np.minimum(threads / WARP, 1) * np.minimum(warps / _WARPS_OF_FULL, 1)
     stays = np.where(threads < WARP, stays, 1.0) * np.minimum(blocks / max(multiprocessors, 1), 1)
     works = ~rows["family"].isin(_NO_WORK).to_numpy() & (threads > 0) & (blocks > 0)
-    own = works & ~situation.is_called(_LIBRARY) & (not situation.is_compiled)
+    own = works & ~situation.is_called(PATTERNS["library"]) & (not situation.is_compiled)
     more = _side_by_side(situation, float((rows["duration_ns"] * (1 - stays))[works & ~own].sum()))
     stays = np.where(own, stays, 1.0)
     spent = (rows["duration_ns"] * (1 - stays)).groupby(rows["name"], observed=True).sum()
@@ -339,7 +326,6 @@ def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
     return _by_start(copies, (rates / fastest).clip(upper=1.0).mask(is_pinned, 1.0).to_numpy()) if fastest else None
 
 
-_OF_TRAINING = r"(?i)backward|_bwd|wgrad|dgrad|multi_tensor|adam"
 _RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
 _STEADY = 2 / 3  # of the waiting is for one rank, else for several in turn
 
@@ -365,7 +351,7 @@ def _collectives(situation: Situation) -> list[Found]:
         found = situation.found("late-rank", float(most), facts, "one group" * bool(who), words=words,
                                 is_sure=is_steady)  # fmt: skip
         alone = max(int(alone - lost), 0)
-    trains = situation.is_called(_OF_TRAINING).any()
+    trains = situation.is_called(PATTERNS["training"]).any()
     less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
     facts, seen = {"alone_ns": alone, "waited_ns": waited}, "waited" * bool(waited)
     return found + situation.found("overlap-collectives", alone + waited, facts, seen, words={"less": less})

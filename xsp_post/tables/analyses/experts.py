@@ -6,13 +6,11 @@ import pandas as pd
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.names.families import families
-from xsp_post.tables.analyses.frames import divide, text_codes
+from xsp_post.tables.analyses.frames import PATTERNS, divide, text_codes
 from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
 
 _EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"
 _LATE = 1.1  # an expert rank is late whose products take a tenth more than the mean of all
-# Sizes of an operator of experts: somewhere its weights (experts, n, k), and at the end who chose whom (tokens, top_k).
-_SIZES = r"\[(?P<experts>\d+), ?\d+, ?\d+\].*\[(?P<tokens>\d+), ?(?P<top_k>\d+)\][^\d]*$"
 
 
 def experts(results: Results) -> pd.DataFrame:
@@ -46,12 +44,10 @@ def experts(results: Results) -> pd.DataFrame:
     found["is_late"] = found["imbalance_ratio"] > _LATE
     ranks = frame_or_empty(results, "devices", [*key, "rank"]).drop_duplicates(key).set_index(key)["rank"]
     operators = frame_or_empty(results, "operators", ["capture_id", "family", "sizes", "kernel_ns"])
-    operators = (
-        operators[operators["family"].eq("experts")].sort_values("kernel_ns").drop_duplicates("capture_id", keep="last")
-    )
-    sizes = operators["sizes"].astype(str).str.extract(_SIZES).astype(float).set_index(operators["capture_id"])
-    found = (
-        found.join(ranks).join(sizes, on="capture_id").reset_index().fillna({"rank": -1, "experts": -1, "top_k": -1})
-    )
+    operators = operators[operators["family"].eq("experts")].sort_values("kernel_ns")
+    operators = operators.drop_duplicates("capture_id", keep="last").set_index("capture_id")
+    sizes = operators["sizes"].astype(str).str.extract(PATTERNS["sizes of experts"]).astype(float)
+    found = found.join(ranks).join(sizes, on="capture_id").reset_index()
+    found = found.fillna({"rank": -1, "experts": -1, "top_k": -1})
     found["tokens_per_expert"] = found["tokens"] * found["top_k"] / found["experts"]
     return shaped("experts", dict(found.rename(columns={"experts": "expert_count", "top_k": "chosen_count"})))

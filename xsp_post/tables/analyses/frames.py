@@ -1,17 +1,20 @@
 """Small helpers on frames and arrays that every analysis uses."""
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from xsp_post.base.texts import TextTable, read_patterns
 from xsp_post.model.results import empty_table, typed
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 BoolArray = npt.NDArray[np.bool_]
+PATTERNS = TextTable(lambda: read_patterns(Path(__file__).with_name("patterns.txt")))
 Columns = dict[str, Any]  # of the table that a function makes: `model.results.shaped`
 
 

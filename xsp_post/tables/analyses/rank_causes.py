@@ -5,7 +5,6 @@ that of the others (their median). The own time is split into kernels by name an
 with single ranks, and idle time by cause. What exceeds the others sums to the lateness.
 """
 
-import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,6 +15,7 @@ from xsp_post.arrays.intervals import union_length
 from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import normalise_kernel_name
 from xsp_post.replay.collectives import median_of_others
+from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import COMMUNICATION, HOST, LAUNCH, SYNCHRONIZATION, UNKNOWN, groups_of
 
 KERNEL, COPY, TRANSFER, IDLE = "kernel", "copy", "transfer", "idle"
@@ -24,15 +24,6 @@ EXPLAINED = 0.8  # of the lateness, by one cause; with less the cause is not kno
 LATE = ("lateness_ns", "late_cause", "late_detail", "late_explained_ratio")
 WHO = ["capture_name", "process_id", "device_id"]
 WORK_COLUMNS = [*WHO, "kind", "name", "detail", "count", "size", "own_ns"]
-# What prepares or brings the data of the next step.
-_INPUT = re.compile(
-    r"data_?load|(?:next|load|get|read|fetch)_?(?:batch|data)|next\(|data_?iter|batch[-_]gen|preprocess|\bcollate|hto?d\b"
-    r"|prefetch", re.I,
-)  # fmt: skip
-# What the operating system says of a thread that does not run.
-_LOCK = re.compile(
-    r"^(?:pthread_(?:mutex|cond|rwlock|join)|sem_|futex|p?poll|epoll|select|u?sleep|nanosleep|clock_nano)"
-)
 _OF_IDLE = {HOST: HOST_CODE, LAUNCH: HOST_CODE, SYNCHRONIZATION: WAIT, COMMUNICATION: WAIT, "copy": COPIES}
 # What tells operations apart.
 _SAME = {KERNEL: ["name"], COPY: ["kind", "direction"], TRANSFER: ["name"]}
@@ -161,8 +152,8 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")
     kind = what["name"].map(_OF_IDLE).where(what["kind"].eq(IDLE), what["kind"].map({COPY: COPIES, TRANSFER: WAIT}))
-    kind = kind.mask(what["kind"].eq(IDLE) & what["detail"].astype(str).str.contains(_LOCK), WAIT)
-    kind = kind.mask(~is_kernel & text.str.contains(_INPUT), INPUT)
+    kind = kind.mask(what["kind"].eq(IDLE) & what["detail"].astype(str).str.contains(PATTERNS["lock"]), WAIT)
+    kind = kind.mask(~is_kernel & text.str.contains(PATTERNS["input"]), INPUT)
     found = {MORE: more, SLOWER: slower}
     found |= {one: np.where(kind.eq(one), excess, 0.0) for one in (INPUT, COPIES, HOST_CODE, WAIT)}
     # more launches take more host code, as much for each as the others' do

@@ -21,7 +21,7 @@ from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, family_index, joins_ranks, matches
 from xsp_post.replay.calls import are_compilation
-from xsp_post.tables.analyses.frames import text_codes
+from xsp_post.tables.analyses.frames import PATTERNS, text_codes
 from xsp_post.tables.analyses.steps import ATTENTION, HOST, Kind
 
 _LEAST_DEVIATIONS, _ORDINARY, _LEAST_SIGMA = 3.0, 1.5, 0.003
@@ -31,8 +31,7 @@ _LOWER = 0.25
 _MOST = 500
 _EXPLAINS = 0.5  # of the time lost
 _ALIKE = 0.15  # kernels that all got slower by the same factor, within this share of it
-_PREEMPTS = r"preempt|swap_?(?:out|in|blocks)|evict"
-_NAMED_BY_RANGE = {"compilation": are_compilation, "preemption": lambda texts: matches(texts, _PREEMPTS)}
+_NAMED_BY_RANGE = {"compilation": are_compilation, "preemption": lambda texts: matches(texts, PATTERNS["preemption"])}
 _LAUNCHES = ("launch_call", "graph_launch", "launch_latency", "queued")  # after a wait they are waited for, too
 OTHER_KERNELS, COMMUNICATION, SLOWER, COPIES = "other kernels", "communication", "slower kernels", "copies"
 

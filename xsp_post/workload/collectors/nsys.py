@@ -8,6 +8,7 @@ its own for "profiling failed" (NVIDIA Nsight Systems User Guide, CLI; NSYS.md D
 import re
 from pathlib import Path
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.hardware import tools
 from xsp_post.hardware.tools import Tool, has_flag
 from xsp_post.model.capture import Capture, CapturePlan
@@ -21,24 +22,7 @@ _REMEDY = (
     "without nsys, torch.profiler is used"
 )
 
-# flag -> the word the help text lists it by; in the order of the command line
-_OPTIONAL = (
-    "--sample=none", "--cpuctxsw=none", "--backtrace=none", "--discard-environment=true", "--resolve-symbols=false",
-    "--kill=none", "--wait=primary",
-)  # fmt: skip
-_OPTIONAL_CUDA = ("--capture-range=cudaProfilerApi", "--capture-range-end=stop", "--cuda-graph-trace=node")
-
-# what nsys says on stderr -> what to do
-_REMEDIES = (
-    (re.compile(r"driver version .* is not supported", re.I), "nsys is older than the driver: install a newer nsys."),
-    (re.compile(r"No space left|disk .*full", re.I), "Free some space, or set TMPDIR to another disk."),
-    (re.compile(r"database is locked", re.I), "The file system does not support locks: write to a local disk with -o."),
-    (re.compile(r"MULTIPLE_SUBSCRIBERS|another profiler|already being profiled", re.I),
-     "Another profiler (DCGM, nsys, CUPTI) uses this GPU or process: end it."),
-    (re.compile(r"unrecognised option|unrecognized option|unknown option", re.I),
-     "This nsys does not know a flag its help lists; use --collector torch."),
-    (re.compile(r"permission denied|not permitted", re.I), "See xsp-post doctor on permissions."),
-)  # fmt: skip
+_BLOCKS = {block.name: block for block in read_blocks(Path(__file__).with_name("nsys.txt"))}
 
 
 class NsysCollector(base.ToolCollector):
@@ -72,8 +56,8 @@ class NsysCollector(base.ToolCollector):
 def profile_flags(tool: Tool, is_cuda: bool) -> tuple[str, ...]:
     """The flags of ``nsys profile`` that this nsys knows (all in the form ``--flag=value``)."""
     text = tools.help_text(tool, ["profile"])
-    wanted = _OPTIONAL + (_OPTIONAL_CUDA if is_cuda else ())
-    chosen = [flag for flag in wanted if has_flag(text, flag.partition("=")[0])]
+    wanted = _BLOCKS["optional"].lines + (_BLOCKS["optional cuda"].lines if is_cuda else [])
+    chosen = [flag for _, flag in wanted if has_flag(text, flag.partition("=")[0])]
     traced = ["nvtx"]
     if is_cuda:
         traced = ["cuda", "nvtx", *(name for name in ("cudnn", "cublas") if has_flag(text, name))]
@@ -121,4 +105,5 @@ def _export(tool: Tool, capture: Capture, plan: CapturePlan) -> None:
 
 def _remedy(folder: Path) -> str:
     text = base.last_lines(folder, 200)
-    return next((remedy for pattern, remedy in _REMEDIES if pattern.search(text)), "")
+    remedies = _BLOCKS["remedies"].texts().items()
+    return next((remedy for pattern, remedy in remedies if re.search(pattern, text, re.IGNORECASE)), "")
