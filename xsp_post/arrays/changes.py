@@ -99,7 +99,7 @@ def changes(
         own = strongest % measures
         flat = values - known @ (np.linalg.pinv(np.column_stack([known, at])) @ values)[:-1]  # but for a line
         if shown[_LINE, strongest] and _is_line(flat[:, own], floor[own]):
-            straight = dict.fromkeys(j % measures for j in _by_strength(scores[_LINE], shown[_LINE]))
+            straight = _by_strength(scores[_LINE], shown[_LINE], measures)
             members = tuple(j for j in straight if _is_line(flat[:, j], floor[j]))
             most = max(members, key=lambda j: np.ptp(_line(flat[:, j : j + 1])))  # what bends less is between the two
             lines += [np.arange(count, dtype=float), _course(flat[:, most : most + 1])[:, 0]]
@@ -131,8 +131,8 @@ def _columns(values: FloatArray, floor: FloatArray) -> FloatArray:
     return np.hstack([values, usual + spread * np.vectorize(NormalDist().inv_cdf)(share)])
 
 
-def _by_strength(score: FloatArray, chosen: BoolArray) -> list[int]:
-    return [int(j) for j in np.argsort(-score, kind="stable") if chosen[j]]
+def _by_strength(score: FloatArray, chosen: BoolArray, measures: int) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(int(j) % measures for j in np.argsort(-score, kind="stable") if chosen[j]))
 
 
 def _candidates(values: FloatArray, edges: IntArray, known: FloatArray, side: int) -> _Best:
@@ -279,10 +279,8 @@ def _placed(
     floors = np.tile(floor, clean.shape[1] // measures)
     edges, placed, result = [0, *sorted(owners), count], [], []
     for start, old, end in zip(edges, edges[1:], edges[2:]):
-        own = clean[start:end, [owners[old]]]
-        place = int(_candidates(own, np.array([0, end - start]), np.ones((end - start, 1)), side).first[_EDGE, 0])
-        range_ = possible_places(own[:, 0], floors[owners[old]], place)
-        placed.append([start + one for one in (place, *range_)])
+        places = possible_places(clean[start:end, owners[old]], floors[owners[old]], side)
+        placed.append([start + one for one in places])
     edges = [0, *(one[0] for one in placed), count]
     known = _known(np.array(edges), [])
     rest = clean - known @ (np.linalg.pinv(known) @ clean)
@@ -293,8 +291,7 @@ def _placed(
         score[strongest] = np.inf
         shown = (score > 1) & np.tile(more[:measures] >= least, len(floors) // measures)
         shown[strongest] = True
-        members = tuple(dict.fromkeys(j % measures for j in _by_strength(score, shown)))
-        result.append(Change(STEP, place, low, high, place, members))
+        result.append(Change(STEP, place, low, high, place, _by_strength(score, shown, measures)))
     return result
 
 
@@ -328,17 +325,18 @@ def _stairs(values: FloatArray) -> FloatArray:
     return np.array(result)
 
 
-def possible_places(values: FloatArray, floor: float, place: int) -> tuple[int, int]:
-    """First and last place at which the step of one measure may as well be."""
+def possible_places(values: FloatArray, floor: float, side: int) -> tuple[int, int, int]:
+    """The place of a step that leaves least of one measure, ``side`` captures or more from both ends, and the first and
+    the last place at which it may as well be."""
     count = len(values)
     before = np.arange(1, count)
     sums = np.cumsum(values - values.mean())[:-1]
-    explained = sums**2 * count / (before * (count - before))
-    rest = ((values - values.mean()) ** 2).sum() - explained
+    rest = ((values - values.mean()) ** 2).sum() - sums**2 * count / (before * (count - before))
+    place = side + int(rest[side - 1 : count - side].argmin())
     variance = max(rest[place - 1], 0.0) / max(count - 2, 1) + floor**2
     near = np.flatnonzero((rest - rest[place - 1]) <= 2 * _UNSURE * variance) + 1
-    near = near[(near >= LEAST_SIDE) & (near <= count - LEAST_SIDE)] if len(near) else near
-    return (int(near.min()), int(near.max())) if len(near) else (place, place)
+    near = near[(near >= LEAST_SIDE) & (near <= count - LEAST_SIDE)]
+    return place, int(near.min()), int(near.max())
 
 
 def sizes(values: FloatArray, floor: FloatArray, start: int, place: int, end: int) -> FloatArray:

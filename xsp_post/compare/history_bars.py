@@ -22,6 +22,7 @@ from xsp_post.tables.analyses.history import (
     MODEL,
     floors,
     history_values,
+    names_of,
     slowness_of,
     table_of,
 )  # fmt: skip
@@ -75,7 +76,7 @@ def _decided(
     table = table_of(rows)
     level, subject = _MEASURES[bar.quantity]
     column = _column(table, level, subject or bar.name, bar.text)
-    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+    names = names_of(rows)
     series, floor = table[column].to_numpy(float), float(floors(table[[column]].to_numpy(float))[0])
     newest = len(series) - 1
     steps = changes[(changes["kind"] != DRIFT) & (changes["level"] == level) & (changes["subject"] == column[1])]

@@ -1,5 +1,7 @@
 """A history → its sentences: a line per workload with its course, its changes and their parts, the next capture."""
 
+from itertools import chain
+
 import numpy as np
 import pandas as pd
 
@@ -7,7 +9,7 @@ from xsp_post.arrays.changes import ALARM_RATE, DRIFT, LEAST_SIDE, sizes
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.schemas.units import counted, format_change, format_difference, format_ns, format_ratio_interval
-from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MACHINE, MODEL, floors, table_of
+from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MACHINE, MODEL, floors, names_of, table_of
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDEST = 60  # captures of a line; of more, the mean of neighbours
@@ -25,25 +27,24 @@ def sparkline(values: np.ndarray) -> str:
 
 
 def history_lines(values: pd.DataFrame, changes: pd.DataFrame) -> list[str]:
-    """What the tables `history_values` and `history` say, a sentence a line; first the largest change."""
+    """What the tables `history_values` and `history` say, a sentence a line; the largest change first."""
     lines, alone = [], []
     for number, rows in values.groupby("workload_index", sort=True):
-        if rows["position_index"].nunique() == 1:
-            alone.append(shown(str(rows["capture_name"].iloc[0]), 40))
+        if len(names := names_of(rows)) == 1:
+            alone.append(shown(names[0], 40))
             continue
         mine = changes[changes["workload_index"] == number]
-        told = {key: one for key, one in mine.groupby("change_index", sort=True)}
-        if not told:
-            lines += [_nothing(rows), *_course(rows)]
-        else:
-            row = {key: _row(one) for key, one in told.items()}
-            first = max(row, key=lambda key: (row[key]["kind"] != MACHINE, abs(row[key]["difference_ns"])))
-            text = _change(told[first])
-            lines.append(_said("largest", count=len(told), sentence=text) if len(told) > 1 else text)
-            lines += [*_course(rows), *_parts(told.pop(first))]
-            lines += [line for one in told.values() for line in (_change(one), *_parts(one))]
-        lines.append("Next: " + next_capture(rows, mine))
+        told = sorted((one for _, one in mine.groupby("change_index")), key=_order)
+        first, *others = [[_change(one), *_parts(one)] for one in told] or [[_nothing(rows)]]
+        text = _said("largest", count=len(told), sentence=first[0]) if others else first[0]
+        lines += [text, *_course(rows), *first[1:], *chain(*others), f"Next: {next_capture(rows, mine)}"]
     return [*lines, f"Each alone of its workload: {', '.join(alone)}"] if alone else lines
+
+
+def _order(rows: pd.DataFrame) -> tuple[bool, float]:
+    """Of the program's changes the largest first, then the machine's."""
+    row = _row(rows)
+    return row["kind"] == MACHINE, -abs(row["difference_ns"])
 
 
 def _said(key: str, **slots: object) -> str:
@@ -52,7 +53,7 @@ def _said(key: str, **slots: object) -> str:
 
 def _course(rows: pd.DataFrame) -> list[str]:
     first = rows.iloc[0]
-    names = _names(rows)
+    names = names_of(rows)
     batch = f"batch size {first['batch_size']}" if first["batch_size"] > 0 else ""
     who = [shown(str(one), 60) for one in (first["gpu_name"], batch, first["phase"], first["rank_name"]) if one]
     ends = shown(names[0], 40) + (f" … {shown(names[-1], 40)}" if len(names) > 1 else "")
@@ -62,14 +63,9 @@ def _course(rows: pd.DataFrame) -> list[str]:
     return [" · ".join([*who, captures, ends]), _said("course", bars=sparkline(latency), **ends_ns)]
 
 
-def _names(rows: pd.DataFrame) -> list[str]:
-    return rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
-
-
 def _row(rows: pd.DataFrame) -> pd.Series:
     """Of a change the model's latency, or what shows it where that does not."""
-    model = rows.iloc[0]
-    return model if model["is_shown"] else rows[rows["is_shown"]].iloc[0]
+    return rows[rows["is_shown"]].iloc[0]
 
 
 def _change(rows: pd.DataFrame) -> str:
@@ -122,10 +118,10 @@ def _nothing(rows: pd.DataFrame) -> str:
 
 def next_capture(rows: pd.DataFrame, changes: pd.DataFrame) -> str:
     """The capture that would tell most."""
-    names = _names(rows)
+    names = names_of(rows)
     missing = 2 * LEAST_SIDE - len(names)
     if missing > 0:
-        return f"{missing} more {'captures' if missing > 1 else 'capture'}, so that a step can be told from chance."
+        return f"{counted(missing, 'more capture', 'more captures')}, so that a step can be told from chance."
     steps = changes[changes["kind"] != DRIFT].drop_duplicates("change_index")
     if len(steps) and steps["kind"].iloc[-1] == MACHINE:
         return f"repeat {shown(names[-1], 60)}: it tells whether the machine is as fast as before."

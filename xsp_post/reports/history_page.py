@@ -44,9 +44,7 @@ def _course(level: str) -> Frame:
         values = results.frame("history_values")
         values = values[values["level"].astype(str).eq(level) & (values["subject"].eq(LATENCY) | (level != MODEL))]
         values = values.sort_values("position_index", kind="stable")
-        spread = values.groupby(["workload_index", "subject"], observed=True)["value_ns"].agg(
-            lambda v: v.max() - v.min()
-        )
+        spread = values.groupby(["workload_index", "subject"], observed=True)["value_ns"].agg(np.ptp)
         changes = results.frame("history")
         said = changes[changes["is_shown"].astype(bool) & changes["level"].astype(str).eq(level)]
         is_said = spread.index.isin(pd.MultiIndex.from_frame(said[["workload_index", "subject"]]))

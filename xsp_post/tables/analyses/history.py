@@ -121,6 +121,11 @@ def table_of(values: pd.DataFrame) -> pd.DataFrame:
     return table[order].fillna(0.0)
 
 
+def names_of(values: pd.DataFrame) -> list[str]:
+    """The captures of one workload, in order."""
+    return values.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+
+
 def floors(values: np.ndarray) -> np.ndarray:
     """Standard deviation of a capture that is taken for granted, per measure, ns."""
     return np.hypot(_LEAST_SPREAD * np.abs(values).mean(axis=0), _RESOLUTION_NS)
@@ -133,7 +138,7 @@ def history_table(values: pd.DataFrame) -> pd.DataFrame:
 def _changes_of(rows: pd.DataFrame) -> pd.DataFrame:
     table = table_of(rows)
     found, usual = changes_of(table)
-    names = rows.drop_duplicates("position_index").set_index("position_index")["capture_name"].sort_index().tolist()
+    names = names_of(rows)
     parts = [_one_change(table, usual, found, k).assign(change_index=k, **_where(one, names))
              for k, one in enumerate(found)]  # fmt: skip
     workload = rows["workload_index"].iloc[0]
