@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from xsp_post.arrays.repeats import dense
 from xsp_post.model.schemas import optional_columns
@@ -21,7 +22,6 @@ from xsp_post.store.numbers import ABOVE, COMPUTED, MINUS, STRING, Bases, Number
 
 LEAST_ROWS = 10_000  # a table of fewer rows is small whatever it holds
 _READ_FIRST = "captures"  # the table of the sources: read by itself
-_AT_ONCE = 10_000  # texts looked through together
 SQL_TYPES = {"i": "INTEGER", "u": "INTEGER", "b": "INTEGER", "f": "FLOAT"}
 _SAMPLES, _SAMPLED = 16, 2048  # stretches of rows that say which columns repeat, and rows of each
 _KIND_BYTES = 200  # what a kind of row takes, and what it costs to find it, in bytes of a row
@@ -171,10 +171,7 @@ class Strings:
         numbers = np.arange(len(self.texts), len(self.texts) + len(fresh))
         self._index.update(zip(fresh, numbers.tolist()))
         found[missing] = numbers
-        for at in range(0, len(fresh), _AT_ONCE):
-            some = fresh[at : at + _AT_ONCE]
-            together = "".join(some)
-            self.texts += some if together.isascii() and "\x00" not in together else map(storable, some)
+        self.texts += fresh
         return found
 
 
@@ -308,13 +305,6 @@ def _view(
     return f'CREATE VIEW "{name}" AS SELECT ' + ",\n  ".join(select) + f'\nFROM "{layout.rows}" r\n' + "\n".join(joins)
 
 
-def storable(text: str) -> str:
-    """SQLite text ends at a NUL for many readers: show it instead. Lone surrogates cannot be encoded."""
-    if text.isascii() and "\x00" not in text:
-        return text
-    return text.replace("\x00", "\u2400").encode("utf-8", "replace").decode("utf-8")
-
-
 def sql_type(series: pd.Series) -> str:
     return SQL_TYPES.get(series.dtype.kind if isinstance(series.dtype, np.dtype) else "O", "TEXT")
 
@@ -326,32 +316,20 @@ def plain_table(frame: pd.DataFrame, optional: frozenset[str]) -> pa.Table:
         if sql_type(series) != "TEXT":
             columns[str(name)] = Numbers.of(series.to_numpy(), name in optional).arrow()
         else:
-            columns[str(name)] = _text_array(series)
+            columns[str(name)] = text_array(series)
     return pa.table(columns)
 
 
-def _text_array(series: pd.Series | pd.Index) -> pa.Array | pa.ChunkedArray:
-    """Texts as Arrow; missing values are NULL."""
-    if isinstance(series, pd.Series) and isinstance(series.dtype, pd.CategoricalDtype):
-        if len(series) < len(series.cat.categories):
-            series = series.cat.remove_unused_categories()
-        codes = series.cat.codes.to_numpy()
-        return _text_array(series.cat.categories).take(pa.array(codes, mask=codes < 0))
+def text_array(texts: pd.Series | pd.Index | list[str]) -> pa.Array | pa.ChunkedArray:
+    """Texts as Arrow; missing values are NULL. SQLite text ends at a NUL for many readers: it is shown instead."""
+    if isinstance(texts, pd.Series) and isinstance(texts.dtype, pd.CategoricalDtype):
+        if len(texts) < len(texts.cat.categories):
+            texts = texts.cat.remove_unused_categories()
+        codes = texts.cat.codes.to_numpy()
+        return text_array(texts.cat.categories).take(pa.array(codes, mask=codes < 0))
     try:
-        texts = pa.array(series, pa.string(), from_pandas=True)
-        if not _holds_nul(texts):
-            return texts
+        array = pa.array(texts, pa.string(), from_pandas=True)
     except (TypeError, ValueError):  # something else than texts, or a text that cannot be encoded
-        pass
-    return pa.array([None if pd.isna(value) else storable(str(value)) for value in series.astype(object)], pa.string())
-
-
-def _holds_nul(texts: pa.Array | pa.ChunkedArray) -> bool:
-    """Whether a NUL is in any of the texts (or beside them, in what their memory holds)."""
-    chunks = texts.chunks if isinstance(texts, pa.ChunkedArray) else [texts]
-    for chunk in chunks:
-        ends, data = (np.frombuffer(buffer or b"", kind) for buffer, kind in zip(chunk.buffers()[1:], ("i4", "u1")))
-        held = data[: ends[chunk.offset + len(chunk)]] if len(chunk) else data[:0]
-        if len(held) and not held.min():
-            return True
-    return False
+        plain = (None if pd.isna(value) else str(value) for value in texts)
+        array = pa.array([value and value.encode("utf-8", "replace").decode("utf-8") for value in plain], pa.string())
+    return pc.replace_substring(array, "\x00", "\u2400")

@@ -62,6 +62,7 @@ from xsp_post.store.layout import (
     split_table,
     sql_type,
     stretches,
+    text_array,
 )
 from xsp_post.store.numbers import StoredName, decoded, sources_of
 
@@ -138,7 +139,7 @@ class StoreWriter:
         if changed:
             raise ValueError(f"{changed} changed while they were written")
         self._write({name: analysis.frames[name] for name in analysis.tables() if name not in self._early})
-        texts = pa.array(self._strings.texts, pa.string())
+        texts = text_array(self._strings.texts)
         self._strings = Strings()  # what follows can use the memory
         with self._open() as database:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
