@@ -65,11 +65,13 @@ class _Rows(io.TextIOBase):
 
 
 def did_you_mean(wanted: str, names: Iterable[str], most: int = 3, cutoff: float = 0.6) -> str:
-    """``Did you mean resnet50 or resnet101?``; "" where no name is close."""
+    """``Did you mean resnet50 or resnet101?``, first what begins so; "" where no name is close."""
     import difflib
 
-    close = difflib.get_close_matches(wanted, list(names), n=most, cutoff=cutoff)
-    return f"Did you mean {' or '.join(close)}?" if close else ""
+    every = list(names)
+    begun = [name for name in every if wanted and name.startswith(wanted)]
+    close = dict.fromkeys([*begun, *difflib.get_close_matches(wanted, every, n=most, cutoff=cutoff)])
+    return f"Did you mean {' or '.join([*close][:most])}?" if close else ""
 
 
 def shell_word(word: object) -> str:

@@ -1,6 +1,5 @@
 """`xsp-post table A8`: one table of a store or capture, in any format."""
 
-import difflib
 import io
 import re
 import sys
@@ -11,7 +10,7 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.output import atomic_output, require_free
-from xsp_post.base.text_safety import path_text, shown_lines, write_csv
+from xsp_post.base.text_safety import did_you_mean, path_text, shown_lines, write_csv
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
@@ -110,19 +109,12 @@ def _sorted(frame: "pd.DataFrame", sort: str, name: str) -> "pd.DataFrame":
         raise UsageError(
             f"--sort {sort!r}: table {name} has no such column; it has: {', '.join(map(str, frame.columns))}",
             code="unknown-column",
-            hint=_close(column, list(map(str, frame.columns))),
+            hint=did_you_mean(column.lower(), map(str, frame.columns)),
         )
     is_number = is_numeric_dtype(frame[column].dtype)
     keys = frame[column] if is_number else frame[column].astype(str)
     order = keys.sort_values(ascending=is_number == sort.startswith("-"), kind="stable", na_position="last").index
     return frame.loc[order].reset_index(drop=True)
-
-
-def _close(wanted: str, columns: list[str]) -> str:
-    """``Did you mean latency_ns?``"""
-    begun = [column for column in columns if column.startswith(wanted.lower())]
-    found = [*begun, *(c for c in difflib.get_close_matches(wanted.lower(), columns, n=3) if c not in begun)][:3]
-    return f"Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _to_stdout(frame: "pd.DataFrame", chosen: str, top: int, table_name: str, is_sorted: bool) -> None:

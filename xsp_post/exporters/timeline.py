@@ -1,7 +1,8 @@
 """Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -18,17 +19,6 @@ CATEGORIES = (
 KERNEL, MEMORY, LAUNCH = 0, 1, 2
 FIRST_RANGE = 3
 PATH = CATEGORIES.index("path")  # an interval of the critical path
-
-
-class Track(NamedTuple):
-    """One row of `Timeline.tracks`."""
-
-    kind: str
-    process_id: int
-    thread_id: int
-    device_id: int
-    stream_id: int
-    lane: int
 
 
 @dataclass(frozen=True)
@@ -52,10 +42,9 @@ class Timeline:
     findings: list[Finding]
     memory: pd.DataFrame
 
-    def track_rows(self) -> list[Track]:
-        """The tracks as values, for writers that say something about each."""
-        columns = [self.tracks[name].tolist() for name in Track._fields]
-        return [Track(*values) for values in zip(*columns)]
+    def track_rows(self) -> Iterable[Any]:
+        """The tracks one by one, for writers that say something about each."""
+        return self.tracks.itertuples(index=False)
 
     def counts(self) -> dict[str, int]:
         """Slices by what they are."""
