@@ -1,52 +1,34 @@
-"""Results → files that other tools open. `FORMATS` lists them; `export` writes one."""
+"""Results → files that other tools open. `FORMATS` (formats.txt) lists them; `export` writes one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import did_you_mean
+from xsp_post.base.texts import TextTable, read_blocks
 
 if TYPE_CHECKING:
     from xsp_post.exporters.base import Written
     from xsp_post.model.results import Results
 
 
-@dataclass(frozen=True)
-class Format:
+class Format(NamedTuple):
     """A file format: who writes it, what its files are called, what they hold, what opens them."""
 
     writer: str  # module:function below this package, imported when used
-    suffix: str  # added to the store's stem when no output is named; a folder where it ends in /
+    suffix: str
     holds: str  # for the help text
     opened_by: str
 
 
-FORMATS: dict[str, Format] = {
-    "perfetto": Format("perfetto:write", ".perfetto-trace", "timeline", "ui.perfetto.dev"),
-    "chrome": Format("chrome:write", ".trace.json.gz", "timeline", "ui.perfetto.dev, chrome://tracing"),
-    "speedscope": Format("speedscope:write", ".speedscope.json", "flame graph", "speedscope.app"),
-    "jaeger": Format(
-        "spans:write_jaeger", ".jaeger.json.gz", "XSP's spans", "xsp-post ingest, and by Jaeger after gunzip"
-    ),
-    "otlp": Format("spans:write_otlp", ".otlp.json.gz", "XSP's spans", "OpenTelemetry back ends, after gunzip"),
-    "nvtx_gpu_proj_trace": Format(
-        "nvtx_gpu_proj_trace:write", "_nvtx_gpu_proj_trace.csv", "NVIDIA's report",
-        "scripts written for nsys stats; Parquet when the output ends in .parquet",
-    ),
-    "csv": Format("tables:write_csv", "_csv/", "every table", "spreadsheets, pandas"),
-    "csv_spreadsheet": Format(
-        "tables:write_spreadsheet_csv", "_csv/", "captured text is never a formula",
-        "spreadsheets, from sources you do not trust",
-    ),
-    "xlsx": Format("tables:write_workbook", ".xlsx", "every table", "Excel, LibreOffice"),
-    "datasette": Format(
-        "tables:write_datasette", "_datasette.json", "metadata beside a store", "datasette STORE --metadata FILE"
-    ),
-    "parquet": Format("tables:write_parquet", "_parquet/", "every table", "pandas, DuckDB, Spark"),
-}  # fmt: skip
+def _read() -> dict[str, Format]:
+    blocks = read_blocks(Path(__file__).with_name("formats.txt"))
+    return {one.name: Format(*one.title.split(), *one.texts().values()) for one in blocks}
+
+
+FORMATS = TextTable(_read)
 
 
 def titles() -> str:

@@ -7,28 +7,20 @@ Since 2022 the export has a row per sample and metric (``GPU_METRICS``), before 
 import io
 import json
 import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.json as pa_json
 
+from xsp_post.base.texts import read_blocks
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, floats, resolve, whole
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
 from xsp_post.model.trace import GPU_SAMPLE_DTYPES, empty_frame
 
-# Names without the unit in brackets, in small letters; they changed from release to release and GPU to GPU.
-_NAMES = {
-    "sms active": "sm_active_ratio", "sm active": "sm_active_ratio", "sm issue": "sm_issue_ratio",
-    "tensor active": "tensor_active_ratio", "tensor active / fp16 active": "tensor_active_ratio",
-    "dram read bandwidth": "dram_read_ratio", "dram read throughput": "dram_read_ratio",
-    "dram write bandwidth": "dram_write_ratio", "dram write throughput": "dram_write_ratio",
-    "gpc clock frequency": "gpc_clock_hz", "sys clock frequency": "sys_clock_hz", "sm clock": "gpc_clock_hz",
-    "hbm read": "dram_read_ratio", "hbm write": "dram_write_ratio", "dram bw": "dram_ratio", "hbm bw": "dram_ratio",
-    "nvlink rx": "nvlink_receive_ratio", "nvlink tx": "nvlink_send_ratio", "pcie": "pcie_ratio", "power": "power_w",
-    "memory clock": "memory_clock_hz", "temperature": "temperature_celsius", "fan speed": "fan_ratio",
-}  # fmt: skip
+_NAMES = read_blocks(Path(__file__).with_name("gpu_metrics.txt"))[0].texts()
 _UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]\s*$")
 _UNITS = ("throughput %", "%", "mhz", "w", "c", "")
 _GPU_BITS = 0xFF

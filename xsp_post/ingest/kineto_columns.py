@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, filterfalse
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ import pandas as pd
 from msgspec import Raw
 
 from xsp_post.arrays.cutting import distinct
+from xsp_post.base.texts import read_blocks
 from xsp_post.ingest import collective_messages, kineto_graphs
 from xsp_post.ingest.allocations import addresses
 from xsp_post.ingest.gpu_samples import column_of
@@ -31,26 +33,12 @@ from xsp_post.ingest.side_files.inductor import innermost_place
 from xsp_post.model.trace import ActivityKind, MemoryKind, SpanKind, memory_kinds
 from xsp_post.work.signature import LONGEST_TEXT
 
-# Categories of events → kinds of rows. PyTorch 1.8 to 1.12 called them otherwise; of other accelerators' calls
-# (``xpu_runtime``, ``privateuse1_runtime``, …) the last word tells.
+# Categories of events → kinds of rows.
 SPAN_KINDS = {"user_annotation": SpanKind.ANNOTATION, "python_function": SpanKind.MODULE, "cpu_op": SpanKind.OPERATOR}
 LAUNCH_CLASSES = {"cuda_runtime": 0, "cuda_driver": 1}  # 0: runtime, 1: driver, of whatever vendor
 ACTIVITY_KINDS = {"kernel": ActivityKind.KERNEL, "gpu_memcpy": ActivityKind.MEMCPY, "gpu_memset": ActivityKind.MEMSET}
-# Understood, and not used or used elsewhere.
-OTHERS = frozenset((
-    "cpu_instant_event", "cuda_sync", "overhead", "gpu_user_annotation", "cuda_event", "cuda_profiler_range", "ac2g",
-    "fwdbwd", "async", "async_gpu", "async_cpu_to_gpu", "trace", "external_correlation", "collective_comm",
-    "mtia_insight", "mtia_counters", "xpu_sync", "xpu_scope_profiler", "memory", "instant", "graph_event_node",
-    "graph_host_node",
-))  # fmt: skip
-_SAME_AS = {
-    "operator": "cpu_op", "runtime": "cuda_runtime", "driver": "cuda_driver", "memcpy": "gpu_memcpy",
-    "memset": "gpu_memset", "python": "python_function", "mtia_ccp_events": "kernel",
-}  # fmt: skip
-_LAST_WORDS = {
-    "runtime": "cuda_runtime", "driver": "cuda_driver", "kernel": "kernel", "kernels": "kernel",
-    "memcpy": "gpu_memcpy", "memset": "gpu_memset",
-}  # fmt: skip
+_READ = {block.name: block.texts() for block in read_blocks(Path(__file__).with_name("kineto_categories.txt"))}
+OTHERS, _SAME_AS, _LAST_WORDS = _READ["others"], _READ["same"], _READ["last words"]
 # What only ranges are called that PyTorch 1.8–1.12 wrote as operators.
 ANNOTATION_PREFIXES = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "xsp/")
 

@@ -9,6 +9,7 @@ it as one.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.arrays.repeats import dense
+from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.model.schemas import optional_columns
 from xsp_post.store.numbers import ABOVE, COMPUTED, MINUS, STRING, Bases, Numbers, StoredName
 
@@ -41,40 +43,23 @@ class Layout:
     stem: str
     key: str = ""
     repeated: tuple[str, ...] = ()
-    differences: tuple[tuple[str, str], ...] = ()
+    differences: tuple[str, ...] = ()  # column-other
     computed: tuple[str, ...] = ()
 
     rows, kinds, bases = map(_with_ending, ("_rows", "_kinds", "_bases"))
     kind_id, base_id = map(_with_ending, ("_kind_id", "_base_id"))
 
 
-_LENGTH = ("end_ns", "start_ns")
-_LAUNCH = (("launch_start_ns", "start_ns"), ("launch_end_ns", "launch_start_ns"))
-# What always is a large table; others are one where they have many rows
-LAYOUTS: dict[str, Layout] = {
-    "nodes": Layout(
-        "node", "node_id",
-        ("capture_id", "depth", "level", "folded_name", "path_id", "domain", "process_id", "thread_id", "layer_type",
-         "dialect", "is_inferred", "is_open", "span_kind"),
-        (_LENGTH, ("parent_id", "node_id"), ("layer_node_id", "node_id"), ("source_row_id", "node_id"),
-         ("self_ns", "duration_ns"), ("projected_start_ns", "start_ns"), ("projected_end_ns", "projected_start_ns"),
-         ("busy_ns", "kernel_ns"), ("self_kernel_ns", "kernel_ns")),
-        ("duration_ns", "device_ns"),
-    ),
-    "kernels": Layout(
-        "kernel", "kernel_id",
-        ("capture_id", "name", "short_name", "process_id", "device_id", "stream_id", "launch_thread_id", "attribution",
-         "layer_attribution", "graph_node_id", "source_line", "grid_x", "grid_y", "grid_z", "block_x", "block_y",
-         "block_z", "registers_per_thread", "static_shared_memory_bytes", "dynamic_shared_memory_bytes"),
-        (_LENGTH, *_LAUNCH, ("layer_node_id", "node_id")),
-        ("duration_ns", "queue_delay_ns"),
-    ),
-    "memory_operations": Layout("memory_operation", "activity_id", (), (_LENGTH, *_LAUNCH)),
-    "layers": Layout("layer"),
-    "idle": Layout("idle", "", ("capture_id", "device_id", "cause", "call_name", "detail"), (_LENGTH,)),
-    "operations": Layout("operation"),
-    "memory_timeline": Layout("memory_timeline"),
-}  # fmt: skip
+def _read() -> dict[str, Layout]:
+    found: dict[str, Layout] = {}
+    for block in read_blocks(Path(__file__).with_name("layouts.txt")):
+        lists: dict[str, Any] = {name: tuple(text.split()) for name, text in block.texts().items()}
+        stem, *key = block.title.split()
+        found[block.name] = Layout(stem, "".join(key), **lists)
+    return found
+
+
+LAYOUTS = TextTable(_read)
 
 
 # Each million entries cost a fifth of a second; children of a node and kernels of a layer are found by a scan in less.
@@ -208,7 +193,7 @@ def split_table(name: str, frame: pd.DataFrame, strings: Strings) -> SplitTable:
 def _stored(name: str, layout: Layout, frame: pd.DataFrame, strings: Strings) -> dict[str, Numbers]:
     """What is stored of each column: numbers of texts, differences, numbers."""
     missing, optional = "" if name in LAYOUTS else None, optional_columns(name)
-    differences = dict(layout.differences)
+    differences = dict(pair.split("-") for pair in layout.differences)
     result: dict[str, Numbers] = {}
     for column in frame.columns:
         if column in layout.computed:
