@@ -13,10 +13,12 @@ from xsp_post.base.errors import ToolError
 from xsp_post.base.lazy import package_version
 from xsp_post.base.output import write_text
 from xsp_post.base.progress import step
+from xsp_post.base.texts import TextTable, read_blocks
 from xsp_post.commands import shared
 
 OK, MISSING, WARN = "ok", "missing", "warning"
 _MARKS = {OK: "✓", MISSING: "✗", WARN: "!"}
+_BLOCKS = TextTable(lambda: {one.name: one for one in read_blocks(Path(__file__).with_name("doctor.txt"))})
 
 
 @dataclass(frozen=True)
@@ -49,51 +51,41 @@ def doctor(measure_peaks: bool = False, output: Path | None = None, force: bool 
     shared.say("Next: xsp-post run --model resnet50" if is_ready else "Next: xsp-post ingest CAPTURE")
 
 
-# package, module, what it gives, extra
-_PACKAGES = (
-    ("ncu-report", "ncu_report", "reading .ncu-rep files without ncu", "ncu"),
-    ("dask", "distributed", "batch over a cluster", "cluster"),
-    ("perfetto", "perfetto", "export to Perfetto", "perfetto"),
-    ("mcp", "mcp", "xsp-post mcp: answers for assistants", "mcp"),
-    ("xlsxwriter", "xlsxwriter", "export to spreadsheets (xlsx)", "xlsx"),
-    ("vl-convert-python", "vl_convert", "charts as pictures (png, svg)", "pictures"),
-)
+def _check(name: str, status: str, case: str = "", found: str = "", **slots: object) -> Check:
+    """A check with the texts of its block in doctor.txt; what the block says of the case goes behind `found`."""
+    texts = _BLOCKS[name].texts()
+    said, remedy = (texts.get(key, "").format(**slots) for key in (case, f"{case}, to do"))
+    return Check(name, status, f"{found}{said}", texts["gives"], remedy)
 
 
 def all_checks() -> list[Check]:
     """Every check, in the order they are shown. Starts nothing that lasts; torch is not imported."""
-    packages = (_package(name, module, gives, f"pip install 'xsp-post[{of}]'") for name, module, gives, of in _PACKAGES)
-    nvtx = _package("nvtx", "nvtx", "ranges that nsys and ncu see", "pip install 'xsp-post[run]'")
     from xsp_post.workload import collectors
 
     seen = (collectors.get(name).check() for name in ("nsys", "ncu"))  # as their collectors see them
     tools = [Check(one.name, OK if one.is_available else MISSING, f"{one.found} {one.version}".strip(), one.gives,
                    one.remedy) for one in seen]  # fmt: skip
-    return [_gpu(), _torch(), _provenance(), nvtx, *tools, _counters_permitted(), *packages]
+    packages = (_package(name) for name in ("ncu-report", "dask", "perfetto", "mcp", "xlsxwriter", "vl-convert-python"))
+    return [_gpu(), _torch(), _provenance(), _package("nvtx"), *tools, _counters_permitted(), *packages]
 
 
 def _gpu() -> Check:
     from xsp_post.hardware import machine
     from xsp_post.model.schemas.units import format_bytes, format_hz
 
-    gives = "levels M and M/L on the GPU, and its kernels at M/L/G"
     found = machine.gpus()
     if not found:
-        return Check(
-            "GPU", MISSING,
-            f"no NVIDIA GPU; the CPU is {machine.cpu_name()} with {machine.usable_cpu_count()} cores", gives,
-            "if the machine has a GPU: install its driver (nvidia-smi must work); runs use the CPU",
-        )  # fmt: skip
-    texts = [
+        return _check("GPU", MISSING, "none", cpu=machine.cpu_name(), cores=machine.usable_cpu_count())
+    text = "; ".join(
         f"{gpu.name}, {format_bytes(gpu.memory_bytes)}, driver {gpu.driver_version}, SM clock "
         f"{format_hz(gpu.sm_clock_hz)} of {format_hz(gpu.max_sm_clock_hz)}"
         for gpu in found
-    ]
+    )
     if any(gpu.mig_mode == "Enabled" for gpu in found):
-        return Check("GPU", WARN, "; ".join(texts), gives, "MIG is on: nsys needs --trace cuda-sw, ncu may be refused")
+        return _check("GPU", WARN, "MIG", text)
     if any(gpu.persistence_mode == "Disabled" for gpu in found):
-        return Check("GPU", WARN, "; ".join(texts), gives, "for steady numbers: nvidia-smi -pm 1, and lock the clocks")
-    return Check("GPU", OK, "; ".join(texts), gives)
+        return _check("GPU", WARN, "unsteady", text)
+    return _check("GPU", OK, found=text)
 
 
 _NODES = "names of graph nodes"
@@ -111,58 +103,50 @@ def _provenance() -> Check:
     """What the installed torch writes about graphs and compiled code, by the files that it has: it is not imported."""
     from xsp_post.hardware import machine
 
-    gives = "modules inside compiled code and CUDA graphs (docs/graphs-and-compile.md)"
     spec = importlib.util.find_spec("torch")
     if spec is None or spec.origin is None:
-        return Check("provenance", MISSING, "not installed", gives, "pip install 'torch>=2.12'")
+        return _check("provenance", MISSING, "missing")
     files = [(what, Path(spec.origin).parent / name, word) for what, name, word in _WRITTEN]
     known = [what for what, file, word in files if file.is_file() and word in file.read_bytes()]
     found = "torch writes " + (", ".join(known) or "nothing of them")
     if _NODES not in known:
-        return Check("provenance", WARN, found, gives, "pip install 'torch>=2.12'")
+        return _check("provenance", WARN, "too old", found)
     if importlib.util.find_spec("cuda") is None:
-        found += "; without cuda-bindings annotations do nothing"
-        return Check("provenance", WARN, found, gives, "pip install 'cuda-bindings>=13.1'")
+        return _check("provenance", WARN, "no bindings", found)
     drivers = [gpu.driver_version.partition(".")[0] for gpu in machine.gpus()]
     if any(one.isdigit() and int(one) < _DRIVER for one in drivers):
-        found += "; with this driver annotations do nothing"
-        return Check("provenance", WARN, found, gives, f"install a driver of CUDA 13.1 or newer ({_DRIVER})")
-    return Check("provenance", OK, found, gives)
+        return _check("provenance", WARN, "old driver", found, driver=_DRIVER)
+    return _check("provenance", OK, found=found)
 
 
 def _torch() -> Check:
     from xsp_post.hardware import machine
 
-    check = _package("torch", "torch", "xsp-post run: models, ranges, the embedded collector",
-                     "pip install 'xsp-post[run]'")  # fmt: skip
+    check = _package("torch")
     if check.status == OK and "+cpu" in check.found and machine.gpus():
-        return Check(check.name, WARN, f"{check.found}, a CPU build", check.gives, "install a CUDA build of torch")
+        return _check("torch", WARN, "CPU build", check.found)
     return check
 
 
-def _package(name: str, module: str, gives: str, remedy: str) -> Check:
+def _package(name: str) -> Check:
     """Whether a distribution is installed; it is not imported."""
-    if importlib.util.find_spec(module) is None:
-        return Check(name, MISSING, "not installed", gives, remedy)
-    return Check(name, OK, f"{name} {package_version(name) or 'of unknown version'}", gives)
+    if importlib.util.find_spec(_BLOCKS[name].title) is None:
+        return _check(name, MISSING, "missing", "not installed")
+    return _check(name, OK, found=f"{name} {package_version(name) or 'of unknown version'}")
 
 
 def _counters_permitted() -> Check:
     """Whether the driver lets an ordinary user read GPU counters (ERR_NVGPUCTRPERM where it does not)."""
     from xsp_post.workload.collectors.ncu import is_restricted
 
-    gives, is_limited = "ncu for ordinary users", is_restricted()
+    is_limited = is_restricted()
     if is_limited is None:
-        return Check("GPU counters", MISSING, "no NVIDIA driver found", gives)
+        return _check("GPU counters", MISSING, "none")
     if not is_limited:
-        return Check("GPU counters", OK, "open to every user", gives)
+        return _check("GPU counters", OK, "open")
     if os.geteuid() == 0:
-        return Check("GPU counters", OK, "for administrators only; you are administrator", gives)
-    return Check(
-        "GPU counters", WARN, "for administrators only (RmProfilingAdminOnly is 1)", gives,
-        "run as administrator, or load the module with NVreg_RestrictProfilingToAdminUsers=0 "
-        "(developer.nvidia.com/ERR_NVGPUCTRPERM)",
-    )  # fmt: skip
+        return _check("GPU counters", OK, "administrator")
+    return _check("GPU counters", WARN, "restricted")
 
 
 def _measured_peaks(output: Path | None, force: bool) -> dict[str, Any]:
