@@ -19,7 +19,9 @@ from xsp_post.cli import app
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze, results_of
+from xsp_post.replay.experiment import Gain
 from xsp_post.reports import why as reporting
+from xsp_post.reports.terminal_text import say
 from xsp_post.reports.verdict import coverage_note, details_of, main_limit
 from xsp_post.reports.why import evidence_of, print_why, why
 from xsp_post.tables.analyses.advice import advise, why_none
@@ -413,6 +415,26 @@ def test_advice_that_spares_little_stands_behind_where_most_is_to_be_gained(boun
         == is_behind
         == (lines.index("Look at it.") < next(k for k, one in enumerate(lines) if one[:2] == "1."))
     )
+
+
+@pytest.mark.parametrize(("busy_ratio", "is_said"), [(0.9, True), (0.8, False)])
+def test_a_host_that_saves_more_than_the_device_is_idle_is_explained(busy_ratio, is_said, tmp_path):
+    """Host code that saves 20 % beside 10 % of idle time contradicts, whether or not it is the only limit."""
+    results = analyze([program(tmp_path, host=80)])
+    limit = main_limit(results)
+    gains = (Gain(("host",), 0.2, 0.05), Gain(("synchronisation",), 0.19, 0.05))
+    two = replace(limit, kind="mixed", limits=("host", "synchronisation"), gains=gains,
+                  busy_ns=round(busy_ratio * limit.window_ns))  # fmt: skip
+    assert ("others wait for the host" in coverage_note(results, two)) == is_said
+
+
+@pytest.mark.parametrize("width", range(24, 60))
+def test_no_figure_is_parted_from_its_unit(width):
+    console = Console(file=StringIO(), width=width)
+    say(console, "  1. Run a warm-up before what counts: 387 ms of 1.62 s (23.9 %), 3 µs each.", hanging=3)
+    lines = console.file.getvalue().splitlines()
+    assert " ".join(" ".join(lines).split()).endswith("387 ms of 1.62 s (23.9 %), 3 µs each.")
+    assert all(not line[-1].isdigit() and line == line.rstrip() and len(line) <= width for line in lines)
 
 
 def test_a_verdict_without_executions_says_how_little_of_the_recording_it_is_of(tmp_path):

@@ -8,7 +8,7 @@ from random import Random
 import pandas as pd
 import pytest
 from builders import ExportBuilder
-from generators import callers, machine, settlers
+from generators import callers, machine, pilgrims, settlers
 from told_score import program_of
 
 from xsp_post.model.options import Options
@@ -459,6 +459,33 @@ def test_places_that_are_printed_alike_are_one(tmp_path):
     assert names and len(names) == len(set(names))
 
 
+def test_blocks_of_two_kinds_are_two_places_each_with_its_own_number(tmp_path):
+    """Blocks of a second kind were summed with those of the first, and the sum had the second's name."""
+    results = analyze([machine.write(pilgrims.draw(98_902), tmp_path / "tune")])
+    calls = results.frame("paths").groupby("name", observed=True)["call_count"].sum()
+    found = {one.name: one for one in places(results, main_limit(results)) if "transformer block" in one.name}
+    assert {"9 × transformer block (2) in backward", "6 × transformer block in backward"} == set(found)
+    assert calls["transformer block (2)"] == 12 * 5  # three of them in another pass
+    of_kind = results.frame("paths").groupby("name", observed=True)["device_ns"].sum()
+    assert found["9 × transformer block (2) in backward"].time_ns < of_kind["transformer block (2)"]
+
+
+def test_shares_of_executions_that_overlap_sum_to_no_more_than_all(tmp_path):
+    """The time of both is in the window of each, but once in the time of the verdict."""
+    results, limit, _ = said(loop(tmp_path, run_us=100))
+    found = places(results, replace(limit, replayed_ns=limit.whole_ns // 2))
+    assert sum(one.ratio for one in found) <= 1 and limit.kind == "kernel"
+
+
+@pytest.mark.parametrize("most", [64, 24, 8])
+def test_of_host_code_before_something_its_name_is_cut_not_the_words(most):
+    place = Place(
+        "host", "train", "", "host_code\n", 10, 10, between=", mostly before {name}", beside="ncclCommInit" * 5
+    )
+    assert what_text(place, most).startswith("host code, mostly before nccl")
+    assert len(what_text(place, most)) < 40 + most
+
+
 @pytest.mark.parametrize(("pause_us", "where"), [
     (9_000, "before pool"), (900, "between launches, mostly before pool"), (90, "between launches"),
 ])  # fmt: skip
@@ -473,7 +500,9 @@ def test_what_most_host_code_came_before_is_not_said_of_all(pause_us, where, tmp
     assert f"ost of it {where}" in sentence_of(results, limit)
 
 
-@pytest.mark.parametrize(("kind", "where"), [("cpu_op", "between operators"), ("user_annotation", "in no range")])
+@pytest.mark.parametrize(
+    ("kind", "where"), [("cpu_op", "between operators"), ("user_annotation", "outside your ranges")]
+)
 def test_where_only_operators_were_recorded_host_code_is_between_them(kind, where, tmp_path):
     of_gpu = machine.Machine(Random(7))
     thread = of_gpu.thread()

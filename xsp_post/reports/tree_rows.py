@@ -280,7 +280,8 @@ class _Rows:
             return others, [self._self(row, kernels)] if len(kernels) else []
         if share < _LEAF_SHARE or len(kernels) < 2:
             return others, []
-        listed, rest = np.append(others, kernels[:_LEAF_TOP]), kernels[_LEAF_TOP:]
+        top = _LEAF_TOP + (len(kernels) == _LEAF_TOP + 1)  # one row takes as many lines as its sum
+        listed, rest = np.append(others, kernels[:top]), kernels[top:]
         lines = [{**_other([_taken(self.work, rest)]), "span_kind": _REST}] if len(rest) else []
         return listed[np.argsort(-self.work["device_ns"][listed], kind="stable")], lines
 

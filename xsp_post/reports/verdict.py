@@ -86,10 +86,11 @@ def _waiting(results: Results, limit: Limit) -> str:
 
 
 def _in_turn(limit: Limit) -> str:
-    """Why the host limits a device that is hardly ever idle: its streams wait in turn."""
+    """Why the host would save more than the device is idle: its streams wait in turn."""
     idle = 1 - limit.busy_ns / max(limit.window_ns, 1)
-    first = limit.limits[0] if limit.kind in (limits.HOST, limits.LAUNCH) and limit.limits else ""
-    return sentence("note.in-turn", idle=format_ratio_percent(idle)) if first and limit.gain(first) > 2 * idle else ""
+    of_host = [one for one in limit.gains if limits.KIND_OF[one.resources[0]] in (limits.HOST, limits.LAUNCH)]
+    saved = [one.gain_ratio - one.margin_ratio for one in of_host if one.resources[0] in limit.limits]
+    return sentence("note.in-turn", idle=format_ratio_percent(idle)) if max(saved, default=0.0) > idle else ""
 
 
 def _left_out(results: Results, limit: Limit) -> str:
@@ -264,7 +265,7 @@ def _busy(limit: Limit) -> str:
     return sentence(
         "limit.busy", device=device if limit.is_gpu else "The CPU's operators were",
         share=format_ratio_percent(limit.busy_ns / limit.window_ns), scope=sentence(f"scope.{limit.scope}"),
-        window=format_ns(limit.window_ns / limit.device_count), each=" each on average" if several else "",
+        window=format_ns(limit.of_device_ns), each=" each on average" if several else "",
     )  # fmt: skip
 
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
 
 _DIGITS = re.compile(r"\d+")
+_NUMBERS = re.compile(r"(?<!\()\b\d+")  # of an inferred name: not its kind, ``(2)``, nor what a kernel is called
 _ONE_MODULE = re.compile(r"(?:nn\.Module: \w+_\d+|[\w.]+:[A-Z]\w*)$")  # texts that no other module has
 _LITTLE = 0.1  # of a time: a part with less does not explain it, and what did all but this did all
 _MORE = 24  # letters of a place than of what it did
@@ -65,7 +66,8 @@ class Place:
     all_ns: int = 0
     is_rest: bool = False
     line: str = ""  # ``net.py:66``, of a module whose source line is known
-    between: str = ""  # ``between executions of step``: most of the time directly in the place lies there
+    between: str = ""  # ``between executions of {name}``: most of the time directly in the place lies there
+    beside: str = ""  # that name
     longest_ns: int = 0  # of its pieces, of one device; 0 of several, and of work
     is_inferred: bool = False  # nobody gave it its name
 
@@ -130,6 +132,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if paths.empty:
         return []
     amounts, scope_ns = (_work if resource in _WORK else _waits)(results, limit, resource, paths)
+    scope_ns *= min(limit.whole_ns / max(limit.window_ns, 1), 1.0)  # else executions that overlap count twice
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
@@ -148,11 +151,11 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     ]  # fmt: skip
 
 
-def _between(results: Results, limit: Limit) -> str:
-    """``between executions of step``; without a name where they have several."""
+def _between(results: Results, limit: Limit) -> tuple[str, str]:
+    """``between executions of {name}`` and the name; without one where they have several."""
     known = of_captures(results, "execution_candidates", limit.captures, ["name", "is_chosen"])
     names = known.loc[known["is_chosen"].astype(bool), "name"].astype(str).unique().tolist()
-    return sentence("bar.between-of", name=_short(names[0])) if len(names) == 1 else sentence("bar.between")
+    return (SENTENCES["bar.between-of"], _short(names[0])) if len(names) == 1 else (SENTENCES["bar.between"], "")
 
 
 def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
@@ -228,7 +231,7 @@ class _Tree:
     """The paths of a limit's captures, with the time in each and below it."""
 
     def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str],
-                 between: str, followed: Callable[[], pd.DataFrame]) -> None:  # fmt: skip
+                 between: tuple[str, str], followed: Callable[[], pd.DataFrame]) -> None:  # fmt: skip
         keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
         above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
         self.parent = keys.get_indexer(above)
@@ -276,10 +279,10 @@ class _Tree:
             times = sorted(self._time(group, False) for group in ranges)
             is_all = self._time(rows, is_own) > (1 - _LITTLE) * self.total  # no place
             opens = self.is_whole[rows[0]] or self.level[rows[0]] == "MODEL"
-            alike = {self._alike(some): some for some, is_own in candidates if not is_own}
+            alike = {self._alike(int(some[0])): some for some, is_own in candidates if not is_own}
             for group in groups:
-                known = alike.get(self._alike(group), group[:0])
-                alike[self._alike(group)] = np.concatenate([known, group])
+                key = self._alike(int(group[0]))
+                alike[key] = np.concatenate([alike.get(key, group[:0]), group])
             opened = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
             opened += [(some, False) for some in alike.values()]
             if not is_all:
@@ -316,20 +319,20 @@ class _Tree:
             self.resource, name, around, what, part, time, is_whole=is_whole, line=line,
             is_inferred=bool(self.is_inferred[rows[0]]),
         )  # fmt: skip
-        between = sentence("bar.own") if is_own and name else ""
+        between, beside = sentence("bar.own") if is_own and name else "", ""
         if self.amounts.between_ns is not None and self.amounts.longest_ns is not None:
             found = replace(found, longest_ns=int(self.amounts.longest_ns[inside].max()))
             if not name and 2 * int(self.amounts.between_ns[inside].sum()) > time:
-                between = self.between
+                between, beside = self.between
             else:
                 between = between or sentence(self.outside) * (not name)
                 if (is_own or is_whole) and what == "host_code\n":
-                    between = self._before(mask, between)
-        return [replace(found, between=between)]
+                    between, beside = self._before(mask, between, bool(name))
+        return [replace(found, between=between, beside=beside)]
 
-    def _before(self, mask: np.ndarray, between: str) -> str:
+    def _before(self, mask: np.ndarray, between: str, is_named: bool) -> tuple[str, str]:
         """``between`` which parts the host code directly in some ranges is, or what devices ran after all or most of
-        it: a range inside these, a copy or a kernel."""
+        it: ``before {name}``, a range inside these, a copy or a kernel, and its name."""
         waits = self.followed()
         waits = waits[mask[waits["row"]] & waits["name"].notna()]
         inner, texts = self.is_recorded & self.forest.inside(mask), waits["name"].to_numpy(object, copy=True)
@@ -339,9 +342,10 @@ class _Tree:
                 texts[is_kernel & waits["next_row"].eq(row).to_numpy()] = _short(name)
         (work, time), *_ = _largest(texts, waits["time_ns"].to_numpy(np.int64)) or [("", 0)]
         work, share = short_kernel(visible(work)), time / max(waits["time_ns"].sum(), 1)
-        if share > 1 - _LITTLE:
-            return sentence("bar.before", work=work)
-        return sentence("bar.mostly", between=between, work=work).lstrip(", ") if 2 * share > 1 else between
+        if 2 * share <= 1:
+            return between, ""
+        mostly = "" if share > 1 - _LITTLE else f"{'' if is_named else between}, mostly "
+        return mostly + SENTENCES["bar.before"], work
 
     def _shown(self, candidates: list[tuple[np.ndarray, bool]], found: list[Place], most: int) -> int:
         """The time of the heaviest places, if ranges were opened no further."""
@@ -351,20 +355,22 @@ class _Tree:
         return int((self.own if is_own else self.time)[rows].sum())
 
     def _inside(self, rows: np.ndarray) -> list[np.ndarray]:
-        """The ranges directly in some ranges that have any of the time, by their names without numbers."""
+        """The ranges directly in some ranges that have any of the time: those that are printed alike together."""
         children = np.flatnonzero(np.isin(self.parent, rows) & (self.time > 0))
         ranks = children[self.is_rank[children]]
         if len(ranks):  # ranks do the same
             return [ranks]
-        groups: dict[str, list[int]] = {}
+        groups: dict[tuple[str, str], list[int]] = {}
         for row in children.tolist():
-            groups.setdefault(_DIGITS.sub("#", self.name[row]), []).append(row)
+            groups.setdefault(self._alike(row), []).append(row)
         return [np.array(group) for group in groups.values()]
 
-    def _alike(self, rows: np.ndarray) -> tuple[str, str]:
-        """Ranges that are printed alike are one place, whatever they lie in; of inferred ones those in one range."""
-        name, is_inferred = _DIGITS.sub("*", self.name[rows[0]]), self.is_inferred[rows[0]]
-        return (inferred(name), self._outer(int(rows[0]))) if is_inferred else (name, "")
+    def _alike(self, row: int) -> tuple[str, str]:
+        """Ranges that are printed alike are one place, whatever they lie in; of inferred ones those in one range, and
+        of one kind: ``block (2)`` is another one than ``block``."""
+        if self.is_inferred[row]:
+            return inferred(_NUMBERS.sub("*", self.name[row])), self._outer(row)
+        return _DIGITS.sub("*", self.name[row]), ""
 
     def _label(self, rows: np.ndarray) -> tuple[str, str]:
         """``24 × layers.*``, '' for all of a capture; and what is around it."""
@@ -430,9 +436,10 @@ def what_text(place: Place, most: int = 40) -> str:
     if place.is_rest:
         words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
         return sentence("bar.elsewhere", resource=" and ".join(words))
+    between = place.between.replace("{name}", shorten(place.beside, most // 2 + _MORE // 3))
     if not place.what:
-        return place.between
-    between = f" {shorten(place.between, most // 2 + _MORE)}" if place.between else ""
+        return between
+    between = f" {between}".replace(" ,", ",") if between else ""
     time = f"{format_ns(place.what_ns)} " if place.name and place.what_ns < (1 - _LITTLE) * place.time_ns else ""
     if place.resource in ("kernels", "communication"):
         return time + short_kernel(visible(place.what), most) + between
@@ -473,8 +480,8 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
     name = _cut(first.name, 60) or what_text(first)
     is_work = first.resource in _WORK and not first.name  # what limits, not where
     within = name if is_work else inside(name)
-    if first.between:
-        within = f"{within} {first.between}" if first.name else first.between
+    if between := first.between.replace("{name}", first.beside):
+        within = f"{within} {between}".replace(" ,", ",") if first.name else between
     if first.resource == "copies" and first.what:
         if of:
             return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
