@@ -49,7 +49,7 @@ def test_what_was_queued_before_is_of_no_execution(tmp_path):
 def test_places_and_advice_are_of_the_executions_alone(tmp_path):
     results = analyze([recording(tmp_path / "a.sqlite")])
     said = why(results)
-    assert sum(one.time_ns for one in said.where) == 4 * STEPS * LENGTH and not any(one.is_rest for one in said.where)
+    assert sum(one.time_ns for one in said.where) == 4 * STEPS * LENGTH and all(one.resource for one in said.where)
     assert "launched before the first recorded launch" in said.coverage_note
     found = {one.code: one.count for one in results.findings}
     assert found["queued-kernels"] == QUEUED and "orphan-kernels" not in found

@@ -119,7 +119,7 @@ def test_a_store_without_the_place_that_work_counts_for_has_that_of_its_launch(t
 def test_what_is_in_all_other_places_is_said(tmp_path):
     _, limit, found = said(loop(tmp_path, kernels=[f"kernel_{chr(97 + k)}" for k in range(12)], run_us=100))
     *named, rest = found
-    assert limit.kind == "kernel" and len(named) == 3 and rest.is_rest
+    assert limit.kind == "kernel" and len(named) == 3 and not rest.resource
     assert rest.time_ns == pytest.approx(3 * sum(one.time_ns for one in named), rel=0.02)
     assert place_text(rest) == "kernels in all other places"
     assert sum(one.ratio for one in found) <= 1
@@ -139,7 +139,7 @@ def test_of_a_capture_that_is_replayed_in_part_all_times_are_of_all_executions(t
 def test_what_was_launched_before_the_first_recorded_launch_is_in_no_place(tmp_path):
     kernels = [f"kernel_{number}" for number in range(24)]
     _, limit, found = said(loop(tmp_path, kernels=kernels, run_us=20, queued_us=200, steps=1))
-    assert found[-1].is_rest and limit.window["kernel_busy_ns"] == pytest.approx(480 * US, rel=0.001)
+    assert not found[-1].resource and limit.window["kernel_busy_ns"] == pytest.approx(480 * US, rel=0.001)
     assert sum(one.time_ns for one in found) == pytest.approx(limit.window["kernel_busy_ns"], rel=0.001)
 
 
@@ -148,7 +148,7 @@ def test_the_places_are_all_of_the_time_of_what_limits(last_us, is_said, tmp_pat
     """A rest of less than a hundredth of the time is not said; one below the last place is."""
     run_us = {f"kernel_{name}": 100 for name in "abc"} | {"kernel_d": last_us}
     _, limit, found = said(loop(tmp_path, kernels=run_us, run_us=run_us))
-    assert limit.kind == "kernel" and found[-1].is_rest == is_said and len(found) == 3 + is_said
+    assert limit.kind == "kernel" and (not found[-1].resource) == is_said and len(found) == 3 + is_said
     held = sum(one.time_ns for one in found)
     assert limit.window["kernel_busy_ns"] - held == pytest.approx(0 if is_said else 20 * 2 * US, abs=US)
 

@@ -19,7 +19,7 @@ from xsp_post.replay.recording import shared_captures
 from xsp_post.replay.resources import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
 from xsp_post.reports.text import called, inside, short_kernel, shorten
-from xsp_post.reports.where import places, where_text
+from xsp_post.reports.where import places, resource_word, where_text
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import CauseRow, Limit, counted_work_of, find_limit, lead_in, lead_out
 
@@ -161,10 +161,11 @@ def lead_in_lines(results: Results, limit: Limit) -> list[str]:
     said = []
     for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
-            key = f"note.{name}" if row.idle_ns > time / 2 else f"note.{name}-largest"
+            most = "most of it" if row.idle_ns > time / 2 else "most"
             # the cause of what was queued is a sentence of its own
             cause = sentence("cause.not_recorded") if row.cause == "not_recorded" else cause_text(row, 30)
-            said.append(sentence(key, time=format_ns(time), cause=cause, part=format_ns(row.idle_ns)))
+            part = format_ns(row.idle_ns)
+            said.append(sentence(f"note.{name}", time=format_ns(time), most=most, cause=cause, part=part))
     return said
 
 
@@ -195,12 +196,6 @@ def word_of(limit: Limit) -> str:
         return sentence("word.no-work")
     word = sentence("word.loading" if limit.limits == ("loading",) else f"word.{limit.kind}")
     return word if limit.is_gpu else word.replace("GPU", "CPU")
-
-
-def resource_word(limit: Limit, resource: str) -> str:
-    """A resource of the experiment in words: what a CPU runs are operators."""
-    is_operators = resource == "kernels" and not limit.is_gpu
-    return sentence("resource.operators" if is_operators else f"resource.{resource}")
 
 
 def sentence_of(results: Results, limit: Limit) -> str:

@@ -47,11 +47,11 @@ _WORK = {"copies": ("memcpy", "memset"), "kernels": ("kernel",), "communication"
 
 @dataclass(frozen=True)
 class Place:
-    """``name``: '' for code in no range; ``around``: of an inferred range, the recorded one around it. ``what`` it did
-    most, for ``what_ns``: '' where no single thing holds much of it. ``time_ns`` in all; times are of one device.
-    ``ratio`` of the time of the verdict; ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of
-    what was recorded, which is no place. ``same_ns``: for ``what``, in all places. ``all_ns``: of the resource, in all
-    places; ``is_rest``: what is not in the other places, of all their resources (``kernels+host``)."""
+    """``resource``: '' for what is in no other place, of the resources that ``what`` names. ``name``: '' for code in no
+    range; ``around``: of an inferred range, the recorded one around it. ``what`` it did most, for ``what_ns``: '' where
+    no single thing holds much of it. ``time_ns`` in all; times are of one device. ``ratio`` of the time of the verdict;
+    ``is_most`` of its resource's time; ``is_whole``: all of an execution, or of what was recorded, which is no place.
+    ``same_ns``: for ``what``, in all places. ``all_ns``: of the resource."""
 
     resource: str
     name: str
@@ -64,7 +64,6 @@ class Place:
     is_whole: bool = False
     same_ns: int = 0
     all_ns: int = 0
-    is_rest: bool = False
     line: str = ""  # ``net.py:66``, of a module whose source line is known
     between: str = ""  # ``between executions of {name}``: most of the time directly in the place lies there
     beside: str = ""  # that name
@@ -106,10 +105,8 @@ def _found(results: Results, limit: Limit, most: int) -> list[Place]:
     left_ns = sum(one[0].all_ns for one in found if one) - sum(one.time_ns for one in kept)
     ratio = left_ns * limit.device_count / max(limit.whole_ns, 1)
     held = dict.fromkeys(place.resource for place in (*kept, *rest))
-    words = [_work_of(limit) if one == "kernels" else one for one in held]
-    return (
-        [*named, Place("+".join(words), "", "", "", 0, left_ns, ratio, is_rest=True)] if ratio >= LEAST_RATIO else named
-    )
+    words = " and ".join(resource_word(limit, one) for one in held)
+    return [*named, Place("", "", "", words, 0, left_ns, ratio)] if ratio >= LEAST_RATIO else named
 
 
 class _Amounts(NamedTuple):
@@ -413,9 +410,9 @@ class _Tree:
         return found
 
 
-def _work_of(limit: Limit) -> str:
-    """What stands for kernels where a CPU is the device are operators."""
-    return "kernels" if limit.is_gpu else "operators"
+def resource_word(limit: Limit, resource: str) -> str:
+    """A resource of the experiment in words: what a CPU runs are operators."""
+    return sentence(f"resource.{'operators' if resource == 'kernels' and not limit.is_gpu else resource}")
 
 
 def _short(name: str) -> str:
@@ -433,9 +430,8 @@ def _largest(texts: np.ndarray, time_ns: np.ndarray, most: int = 1) -> list[tupl
 
 def what_text(place: Place, most: int = 40) -> str:
     """What a place did, in words, with its time where that is a part of the place's."""
-    if place.is_rest:
-        words = [sentence(f"resource.{one}") for one in place.resource.split("+")]
-        return sentence("bar.elsewhere", resource=" and ".join(words))
+    if not place.resource:
+        return sentence("bar.elsewhere", resource=place.what)
     between = place.between.replace("{name}", shorten(place.beside, most // 2 + _MORE // 3))
     if not place.what:
         return between
@@ -522,9 +518,9 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
             return sentence("next.counters")
         of_limit = [one for one in advice if one.is_limit]
         is_named = where and where[0].name and (not of_limit or spares_little(limit, of_limit))
-        return sentence("next.kernels", work=_work_of(limit), place=where[0].name) if is_named else ""
+        return sentence("next.kernels", work=resource_word(limit, "kernels"), place=where[0].name) if is_named else ""
     advised = sum(one.bound_ratio for one in advice if one.is_limit)
     best = next((one for one in where if one.name and limit.gain(one.resource) == gain), None)
     if not limit.is_gpu or advised >= gain or best is None or best.ratio < _LITTLE * gain:
         return ""
-    return sentence("next.place", resource=sentence(f"resource.{best.resource}"), place=inside(_cut(best.name, 48)))
+    return sentence("next.place", resource=resource_word(limit, best.resource), place=inside(_cut(best.name, 48)))
