@@ -776,3 +776,21 @@ def blocks_of_one_product():
             d.item()
         d.idle(300, 900)
     return d.program("", "x", "l")
+
+
+def operators_of_blocks():
+    """Nine ranges of a PyTorch trace, four blocks of two convolutions in each, between another one and a product."""
+    d = desk("torch")
+    for _ in range(9):
+        with d.new("x"), d.put("predict"):
+            d.one("sm80_xmma_fprop_implicit_gemm_tilesize96x32x32_cudnn", 20, "aten::conv2d")
+            for _ in range(4):
+                with d.new("l"):
+                    for size in (64, 128):
+                        d.one(f"sm80_xmma_fprop_implicit_gemm_tilesize{size}x32x32_cudnn", 30, "aten::conv2d")
+                        d.one("bn_fw_tr_1C11", 9, "aten::batch_norm")
+                        d.one("clamp_min", 3, "aten::relu")
+            d.one("sgemm_head", 20, "aten::linear")
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")

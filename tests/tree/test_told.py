@@ -44,6 +44,9 @@ RIGHT = (
     ("dpo_preferences", "none"), ("realnvp_density", "all"),
     # chunks of a prompt in a range with operators, rows of blocks of one convolution
     ("chunked_prefill", "all"), ("convlstm_video", "none"), ("scripted_tagger", "marks"),
+    # blocks of convolutions whose operators were recorded
+    ("scripted_tagger", "all"), ("parts_diffusion", "all"), ("train_validate_checkpoint_train", "all"),
+    ("ddpm_with_ema_and_preview", "all"),
 )  # fmt: skip
 
 

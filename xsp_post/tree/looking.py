@@ -67,7 +67,8 @@ def outside_ranges(draft: Draft) -> Draft:
         return draft
     from xsp_post.tree.structure.find import infer  # no small thing to import, and most captures have ranges
 
-    frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows])
+    told = inside_of(operators, nodes)[draft.node[rows]]
+    frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows], has_operator=told)
     found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
     if not len(found.nodes):
         return draft.said("", found.findings)
@@ -357,7 +358,8 @@ def blocks_inside(draft: Draft) -> Draft:
         return draft
     from xsp_post.tree.structure.find import infer_inside
 
-    frame = launch_columns(draft.trace, draft.activities, rows)
+    told = inside_of(operators, nodes)[draft.node[rows]]
+    frame = launch_columns(draft.trace, draft.activities, rows).assign(has_operator=told)
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)

@@ -1,8 +1,8 @@
 """Trace → Tree, step "operators without modules": which operator ranges may fold into the blocks they repeat in, and
 what such blocks are called.
 
-A profile without module frames knows operators only: hundreds of `aten::linear` say little. Where they are no
-convolutions (there, operators are the layers), the blocks that repeat are inferred over them and named by them.
+A profile without module frames knows operators only: hundreds of `aten::linear` say little. The blocks that repeat are
+inferred over them, as they would be without operators, and named by them; where nothing repeats, operators are layers.
 """
 
 import re
@@ -23,7 +23,7 @@ _BACKWARD = re.compile(r"Backward\**\d*$")
 
 def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFrame, constants: Constants) -> np.ndarray:
     """Outermost operator ranges that may be parts of blocks, and layers that are as many attentions as MLPs; bool per
-    node, none set where modules were recorded or convolutions lead."""
+    node, none set where modules were recorded."""
     nothing = np.zeros(len(nodes), bool)
     is_operator = names.node_is("role", "operator") & (nodes["level"].to_numpy() != int(Level.LIBRARY))
     layer = (nodes["level"].to_numpy() == int(Level.LAYER)) & ~names.node_is("role", "phase")
@@ -37,16 +37,10 @@ def open_operators(names: NodeNames, nodes: pd.DataFrame, activities: pd.DataFra
         return nothing
     parent = nodes["parent_id"].to_numpy()
     held = rollup.add_up(_own_time(nodes, activities), parent)
-    count = rollup.add_up(np.bincount(activities["node_id"].to_numpy(), minlength=len(nodes)), parent)
     recorded = layer & ~is_operator & (nodes["kind"].to_numpy() != int(NodeKind.INFERRED))
     outermost = is_operator & ~forest_of(parent).inside(is_operator)
-    is_convolution = names.folded_with("(?i)conv")[nodes["folded_id"].to_numpy()]
-    total = int(held[outermost].sum())
-    if held[recorded].sum() >= constants.most_ratio * total:  # a range or two around a collective are no layers
-        return nothing
-    is_led = held[outermost & is_convolution].sum() >= constants.convolution_ratio * total
-    is_led &= count[outermost & is_convolution].sum() >= constants.near_ratio * count[outermost].sum()  # no stem alone
-    return nothing if is_led else outermost
+    # a range or two around a collective are no layers
+    return nothing if held[recorded].sum() >= constants.most_ratio * held[outermost].sum() else outermost
 
 
 def inside_of(chosen: np.ndarray, nodes: pd.DataFrame) -> np.ndarray:

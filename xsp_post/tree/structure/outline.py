@@ -52,6 +52,7 @@ class Sequence(Launches):
     structure: Structure
     executions: Executions
     process_index: int
+    has_operator: np.ndarray  # whether an operator that may be a layer was recorded around each launch
     phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
     homes: np.ndarray | None = None  # number of the recorded range that each execution stands for; none: inferred
 
@@ -205,61 +206,60 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
-    """Where convolutions lead a forward pass, blocks of several products hold less than half of it, and blocks of one
-    are no row, its products are the layers, as their operators are where these were recorded. With a kind of block for
-    each family of products."""
-    traits, constants, count = sequence.traits, sequence.constants, len(sequence)
-    products = np.flatnonzero(are_products(traits, np.arange(count)))
-    groups = np.array([kind.holds_layers for kind in sequence.structure.kinds] + [False], bool)
-    begins, ends = blocks["start"].to_numpy(), blocks["end"].to_numpy()
-    number = np.diff(np.searchsorted(products, [begins, ends]), axis=0)[0] * ~groups[blocks["loop_kind"].to_numpy()]
-    held = np.zeros(count + 1, np.int64)  # products of the block around each launch
-    np.add.at(held, begins, number)
-    np.add.at(held, ends, -number)
-    held = np.cumsum(held)
+    """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, or one in
+    a row), the products are the layers: their operators, where recorded, else with a kind for each family."""
+    traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
+    products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
+    groups = np.array([kind.holds_layers for kind in kinds] + [False], bool)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
-    kinds, frames = list(sequence.structure.kinds), [blocks]
+    found = []
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
         first, last = alike["start"].to_numpy(), alike["end"].to_numpy()
         rows = np.arange(first[len(alike) // 2], last[len(alike) // 2])
-        own, length = rows[are_products(traits, rows)], sequence.duration[rows]
-        is_led = length[are_convolutions(traits, rows)].sum() >= constants.convolution_ratio * length.sum()
+        own = rows[are_products(traits, rows)]
+        length = sequence.duration[own]
+        is_led = length[are_convolutions(traits, own)].sum() >= constants.most_ratio * length.sum()
         if has_gradients(traits, rows) or not is_led or len(own) < constants.fewest_turns:
             continue
-        inside = np.flatnonzero(held[own])
-        is_row = len(inside) > 0 and bool((np.diff(inside) == 1).all())
-        if (held[own] > (not is_row)).mean() >= constants.most_ratio:
+        inside = blocks[(blocks["start"] >= rows[0]) & (blocks["end"] <= rows[-1] + 1)]
+        inside = inside[~groups[inside["loop_kind"]]]
+        at, stop = (np.searchsorted(own, inside[column]) for column in ("start", "end"))
+        held = pd.DataFrame({"kind": inside["loop_kind"], "at": at, "count": stop - at})
+        place = held.groupby("kind")["at"]
+        is_row = place.transform("max") - place.transform("min") < place.transform("size")
+        most = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum().max()
+        if most >= constants.most_ratio * len(own):
             continue
-        layers, family = _of_products(sequence, products, alike)
-        _, at, kind, often = np.unique(family, return_index=True, return_inverse=True, return_counts=True)
-        frames.append(layers.assign(loop_kind=len(kinds) + kind, content=(len(kinds) + kind + 1).astype(np.uint64)))
-        typical = zip(
-            *(layers[column].to_numpy()[at].tolist() for column in ("start", "end")), often.tolist(), strict=True
-        )
-        kinds += [Kind(IS_LAYER, start, end, times, has_products=True) for start, end, times in typical]
-        around = np.searchsorted(first, frames[0]["start"], side="right") - 1
-        frames[0] = frames[0][(around < 0) | (frames[0]["end"] > last[around])]
-    blocks = pd.concat(frames).sort_values("start", kind="stable") if len(frames) > 1 else blocks
-    return replace(sequence, structure=replace(sequence.structure, kinds=kinds)), blocks
+        around = np.searchsorted(first, blocks["start"], side="right") - 1
+        blocks = blocks[(around < 0) | (blocks["end"] > last[around])]
+        found.append(_of_products(sequence, products, alike))
+    if found:
+        blocks = pd.concat([blocks, *found]).sort_values("start", kind="stable")
+        families = [Kind(IS_LAYER, 0, 0, 0, has_products=True) for _ in range(int(traits.family.max()) + 1)]
+        sequence = replace(sequence, structure=replace(sequence.structure, kinds=[*kinds, *families]))
+    return sequence, blocks
 
 
-def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """A layer for each product in the homes, up to the next one, and its family. All begin as the home does, and a last
-    one is as long as usual."""
+def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) -> pd.DataFrame:
+    """A layer for each product in the homes, up to the next one, but for those whose operators were recorded. All begin
+    as the home does, and a last one is as long as usual."""
     first, last, owner = (homes[column].to_numpy() for column in ("start", "end", "iteration_index"))
     home = np.searchsorted(first, products, side="right") - 1
     inside = (home >= 0) & (products < last[home])
     begin, home = products[inside], home[inside]
-    family, own, sooner = sequence.traits.family[begin], begin[home == len(homes) // 2], 0
+    family, is_told = sequence.traits.family[begin], sequence.has_operator[begin]
+    own, sooner = begin[home == len(homes) // 2], 0
     while own[0] - sooner > first[len(homes) // 2] and len(np.unique(sequence.traits.plain[own - sooner - 1])) == 1:
         sooner += 1
     begin = np.maximum(begin - sooner, first[home])
     is_last, end = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
     usual = int(np.median((end - begin)[~is_last]))
     end[is_last] = np.minimum(last[home], begin + usual)[is_last]
-    series = homes["series_index"].to_numpy()[home]
-    found = _frame(len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], series_index=series)
-    return found, family
+    kind = len(sequence.structure.kinds) + family.astype(np.int64)
+    return _frame(
+        len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], loop_kind=kind,
+        series_index=homes["series_index"].to_numpy()[home], content=(kind + 1).astype(np.uint64),
+    )[~is_told]  # fmt: skip
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
