@@ -42,6 +42,8 @@ RIGHT = (
     # exits of requests, neighbours beside a key-value cache, prompts in chunks, actions, preferences, samples of a flow
     ("early_exit_requests", "all"), ("knn_lm", "none"), ("chunked_prefill", "none"), ("decision_transformer", "all"),
     ("dpo_preferences", "none"), ("realnvp_density", "all"),
+    # what begins alike and differs after it: closures in any number, sentences and requests of other lengths
+    ("lbfgs_reconstruction", "none"), ("tts_vocoder", "none"), ("int8_requests", "none"),
     # chunks of a prompt in a range with operators, rows of blocks of one convolution
     ("chunked_prefill", "all"), ("convlstm_video", "none"), ("scripted_tagger", "marks"),
     # blocks of convolutions whose operators were recorded
@@ -69,7 +71,6 @@ READ_WRONGLY = {
     ("bench_attention", "none", "executions"): "each call of a timed loop is an execution, not each setting",
     ("grpo_round", "marks", "executions"): "a stage that is named once an iteration is no execution unless all are",
     ("sac_updates", "all", "executions"): "three optimisers update in one step",
-    ("tts_vocoder", "none", "executions"): "sentences of other lengths, each through two models",
     ("sam_prompts", "all", "layers"): "operators of a decoder are no layers",
     ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",
     ("neural_ode", "none", "layers"): "a field is evaluated four times in a step of its solver",

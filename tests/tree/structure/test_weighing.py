@@ -5,9 +5,10 @@ import pytest
 from weighing import Choice, choices, fitted, mean_points
 
 from xsp_post.tree.structure.constants import DEFAULTS
+from xsp_post.tree.structure.executions import Launches, candidates, structure_of
 from xsp_post.tree.structure.fold import find_loops
 from xsp_post.tree.structure.labels import Traits
-from xsp_post.tree.structure.weighing import LAYERS, LOOPS, WEIGHTS, SequenceFacts, score, terms
+from xsp_post.tree.structure.weighing import BEGINNINGS, LAYERS, LOOPS, WEIGHTS, SequenceFacts, score, terms
 
 TURN = [0, 1, 2, 3, 4, 5]
 
@@ -75,6 +76,24 @@ def test_executions_with_several_updates_count_against_a_cut():
 def test_a_cut_into_layers_scores_less_than_the_same_cut_of_anything_else():
     facts, found = facts_of(TURN * 4), cut([0, 6, 12, 18], 24)
     assert score(LAYERS, found, facts) == pytest.approx(score(LOOPS, found, facts) + WEIGHTS[LAYERS])
+
+
+def sequence_of(symbols):
+    n = len(symbols)
+    no, traits = np.zeros(n, bool), facts_of(symbols)
+    names = Traits(traits.family.astype(np.int8), no, no, no, no, no, no, traits.symbols)
+    return Launches(traits.symbols, np.zeros(n, np.int64), np.full(n, 10), np.zeros(n), names, None, DEFAULTS)
+
+
+def test_what_begins_alike_is_a_way_to_cut_whatever_follows():
+    """Three launches begin each of six executions, others follow in any order: they are the turns of no loop."""
+    rng = np.random.default_rng(1)
+    pieces = [[1, 2, 3, *rng.permutation(np.repeat([4, 5, 6, 7], [3, 4, 5, 6])).tolist()] for _ in range(6)]
+    launches = sequence_of(np.concatenate(pieces))
+    structure = structure_of(find_loops(launches.symbols, DEFAULTS), launches)
+    ways = [(source, found[0].tolist()) for source, found in candidates(structure, launches)[0]]
+    begins = np.cumsum([0] + [len(piece) for piece in pieces])[:-1].tolist()
+    assert (BEGINNINGS, begins) in ways and (LOOPS, begins) not in ways
 
 
 def test_fitted_weights_take_what_was_right_and_leave_what_was_wrong():

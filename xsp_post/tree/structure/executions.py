@@ -35,6 +35,7 @@ from xsp_post.tree.structure.labels import (
 )
 from xsp_post.tree.structure.score import worth
 from xsp_post.tree.structure.weighing import (
+    BEGINNINGS,
     LAYERS,
     LOOPS,
     MARKS,
@@ -49,6 +50,7 @@ from xsp_post.tree.structure.weighing import (
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
 REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
+_MOST_BEGINNINGS = 4  # ways to cut a sequence where it begins alike, of which each is scored
 
 
 @dataclass
@@ -350,7 +352,12 @@ def facts_of(structure: Structure, launches: Launches) -> SequenceFacts:
 def candidates(structure: Structure, launches: Launches) -> tuple[list[tuple[str, Found]], str]:
     """Ways to cut a sequence into executions, each with its source (of `weighing`); why loops give none."""
     of_loops, reason = _of_kinds(structure, _chosen_kinds(structure, launches), launches)
-    found = [(LOOPS, of_loops), *_turns_of_one(structure, launches), *_between_marks(structure, launches)]
+    found = [(LOOPS, of_loops), *_turns_of_one(structure, launches)]
+    layers = np.array([kind.period for kind in structure.kinds if kind.role == LAYER])
+    for source, one in (*_between_marks(launches), *_between_beginnings(launches)):
+        usual = np.median(one[1] - one[0])
+        near = np.minimum(layers, usual) >= launches.constants.alike_ratio * np.maximum(layers, usual)
+        found.append((LAYERS if near.any() else source, one))
     return [one for one in found if len(one[1][0])], reason
 
 
@@ -396,11 +403,10 @@ def _turns_of_one(structure: Structure, launches: Launches) -> Iterator[tuple[st
             yield source, _of_kinds(structure, [kind], launches)[0]
 
 
-def _between_marks(structure: Structure, launches: Launches) -> Iterator[tuple[str, Found]]:
+def _between_marks(launches: Launches) -> Iterator[tuple[str, Found]]:
     """Stretches from mark to mark of the host, of each kind of mark, and from every second one: with and without what
     stands before the first mark, and behind the last. Marks may stand in each layer, too."""
     constants, n = launches.constants, len(launches)
-    layers = np.array([kind.period for kind in structure.kinds if kind.role == LAYER])
     for mark in {} if launches.marks is None else {mark.tobytes(): mark for mark in launches.marks}.values():
         at = np.flatnonzero(mark)
         ways = [(MARKS, at), (SECOND_MARKS, at[::2]), (SECOND_MARKS, at[1::2])]
@@ -409,12 +415,27 @@ def _between_marks(structure: Structure, launches: Launches) -> Iterator[tuple[s
             if len(starts) < 2:
                 continue
             ends, series = np.append(starts[1:], n), np.zeros(len(starts), np.int64)
-            size = ends - starts
-            near = np.minimum(layers, np.median(size)) >= constants.alike_ratio * np.maximum(layers, np.median(size))
-            source = LAYERS if near.any() else source
             yield source, (starts, ends, series)
-            if len(starts) > 2 and size[-1] < constants.most_ratio * np.median(size):
+            if len(starts) > 2 and ends[-1] - starts[-1] < constants.most_ratio * np.median(ends - starts):
                 yield source, (starts[:-1], ends[:-1], series[:-1])
+
+
+def _between_beginnings(launches: Launches) -> Iterator[tuple[str, Found]]:
+    """Stretches that begin with the same three launches, by their symbols or families, the most even ones: with and
+    without what stands before the first. Of beginnings that occur as often the first one."""
+    n, ways = len(launches), dict[bytes, tuple[float, np.ndarray]]()
+    for said in (launches.symbols, launches.traits.family):
+        code = Hashed.of(said).grams(3)
+        often = np.bincount(code)
+        enough = np.flatnonzero((often > 1) & (often <= n / launches.constants.fewest_turns))
+        chosen = np.sort(enough[np.unique(often[enough], return_index=True)[1]])
+        rows = np.flatnonzero(np.isin(code, chosen))
+        rows = rows[np.argsort(code[rows], kind="stable")]
+        for at in np.split(rows, np.cumsum(often[chosen])[:-1]) if len(rows) else []:
+            for starts in (at, np.append(0, at)) if at[0] else (at,):
+                ways[starts.tobytes()] = float(np.std(np.log(np.diff(starts, append=n)))), starts
+    for _, starts in sorted(ways.values(), key=lambda way: way[0])[:_MOST_BEGINNINGS]:
+        yield BEGINNINGS, (starts, np.append(starts[1:], n), np.zeros(len(starts), np.int64))
 
 
 def _sorted(*columns: np.ndarray) -> Found:

@@ -12,6 +12,7 @@ from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import Traits, does_layer_work
 
 LOOPS, LAYERS, OTHERS, MARKS, SECOND_MARKS = "loops", "layers", "other loops", "marks", "second marks"
+BEGINNINGS = "beginnings"
 Found = tuple[np.ndarray, np.ndarray, np.ndarray]  # starts, ends and series of executions
 
 WEIGHTS = {
@@ -29,6 +30,7 @@ WEIGHTS = {
     LAYERS: -4.02,  # turns of a loop that looks like a layer
     OTHERS: -3.6,  # turns of a loop of no known role
     SECOND_MARKS: -2.95,  # from every second mark of the host to the next
+    BEGINNINGS: -2.0,  # from where the same launches begin to where they begin again
 }
 
 
