@@ -73,24 +73,24 @@ def test_what_runs_at_the_same_time_counts_once():
 
 
 def test_work_of_a_cpu_is_told_by_its_size():
-    """Operators without a grid: rank 1 multiplies four times as much, which is no slower work."""
+    """Operators without a grid: rank 1 multiplies four times as much, which is no slower work; also where operators
+    that compute nothing take ten times as long there."""
     parts = []
     for rank in range(3):
         rows, at = [], 0
         for step in range(5):
             end = (step + 1) * 1_000
-            rows += [
-                ("aten::mm", at, at + (400 if rank == 1 else 100)),
-                (ALL_REDUCE, end - (500 if rank == 1 else 800), end),
-            ]
+            own, view = (400, 20) if rank == 1 else (100, 2)
+            rows += [("aten::mm", at, at + own), (ALL_REDUCE, end - 900 + own, end)]
+            rows += [("aten::view", at + own + k * view, at + own + (k + 1) * view) for k in range(3)]
             at = end
         kernels = pd.DataFrame(rows, columns=["name", "start_ns", "end_ns"]).assign(
-            capture_id=0, process_id=rank, device_id=-1, stream_id=1, launch_start_ns=-1, kernel_id=range(10),
+            capture_id=0, process_id=rank, device_id=-1, stream_id=1, launch_start_ns=-1, kernel_id=range(25),
             grid_x=0, grid_y=0, grid_z=0,
         )  # fmt: skip
-        work = pd.DataFrame({"kernel_id": range(10), "flop": 4e6 if rank == 1 else 1e6, "read_bytes": 1e4})
+        work = pd.DataFrame({"kernel_id": range(0, 25, 5), "flop": 4e6 if rank == 1 else 1e6, "read_bytes": 1e4})
         frames = {"kernels": kernels, "kernel_work": work.assign(capture_id=0)}
-        frames["captures"] = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [10]})
+        frames["captures"] = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [25]})
         frames["collectives"] = collectives_frame(kernels).assign(capture_id=0)
         parts.append(rank_contribution(Analysis(frames), f"rank{rank}", rank))
     late = rank_tables(parts)["ranks"].query("is_straggler")

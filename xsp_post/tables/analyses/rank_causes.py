@@ -74,7 +74,7 @@ def _operations(kind: str, rows: pd.DataFrame) -> pd.DataFrame:
     name, detail = (*columns, "")[:2]
     size = rows[GRID].to_numpy(float).prod(axis=1) if kind == KERNEL else np.ones(len(rows))
     name = normalise_kernel_name(name) if kind == KERNEL else name
-    return _sized(name, detail, np.where(size > 0, size, 1.0), rows["end_ns"] - rows["start_ns"])
+    return _sized(name, detail, np.fmax(size, 0.0), rows["end_ns"] - rows["start_ns"])
 
 
 def _sized(name: Any, detail: Any, size: np.ndarray, time_ns: pd.Series) -> pd.DataFrame:
@@ -136,18 +136,21 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     some time for each launch and some for each thread block: what more of both take at the others' speed lies between
     their two shares. Of a kernel with as many of both, time beyond that is slower work. Others may have more to do in
     each block: they are slower by what half of all launches are. So is every kernel where most launches are of another
-    size than the others': inputs are, and a persistent kernel does not show it.
+    size than the others': inputs are, and a persistent kernel does not show it. Launches of an unknown size tell no
+    speed: operators of a CPU that compute nothing.
     """
     excess = mine[0] - usual[0]
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
     same = is_kernel & (mine[1] > 0) & (usual[1] > 0)
     number = mine[1] - usual[1]
-    shares = np.divide(mine[1:], usual[1:], out=np.ones_like(mine[1:]), where=same) - 1
+    tells = same & (usual[2] > 0) if usual[2][is_kernel].any() else same
+    shares = np.divide(mine[1:], usual[1:], out=np.ones_like(mine[1:]), where=np.stack([same, tells])) - 1
+    shares[1] = np.where(tells, shares[1], shares[0])
     is_sized = is_kernel & (~same | (np.abs(shares[1] - shares[0]) > _EQUAL * (1 + shares[0])))
     shares = np.sort(np.where(np.abs(shares) > _EQUAL, shares, 0.0), axis=0)
     expected = usual[0] + np.clip(excess, *(usual[0] * shares))
-    speed = np.median(np.repeat(mine[0][same] / expected[same], mine[1][same].astype(int))) if same.any() else 1.0
-    equal = ~shares.any(axis=0) & (mine[1][is_sized].sum() <= mine[1][is_kernel].sum() / 2)
+    speed = np.median(np.repeat(mine[0][tells] / expected[tells], mine[1][tells].astype(int))) if tells.any() else 1.0
+    equal = ~shares.any(axis=0) & (mine[1][is_sized].sum() <= mine[1][is_sized | tells].sum() / 2)
     slower = np.where(same, np.where(equal, excess, expected * (speed - 1)), 0.0)
     more = np.where(is_kernel, excess - slower, 0.0)
     text = what["name"].astype(str).str.cat(what["detail"].astype(str), " ")

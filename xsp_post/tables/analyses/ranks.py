@@ -34,7 +34,6 @@ _LEAST_LATE, _BY_CHANCE = 0.01, 0.02  # of the duration; probability that any of
 _PARTS, _LEAST_STEPS = 12, 4  # parts of the recording: of some steps each, where so many are known
 _OF_PAIRS = 0.82  # what a value tells of a spread of pairs, in relation to one by squares
 _OF_ITSELF = 0.25  # of the most that a rank is late by its own time: else it waited for others itself
-# Of more than two ranks, point-to-point transfers join two only: the others' of the same order are other transfers.
 _PLACE = ["process_id", "device_id", "start_ns", "end_ns"]
 _IDLE = ["cause", "call_name", "detail", "owner", "idle_ns"]
 _CALLS = ("process_id", "device_id", "name", "kind", "order_index", "start_ns", "end_ns", "duration_ns",
@@ -96,11 +95,8 @@ def _split(results: Results, capture_id: int) -> Iterator[tuple[Any, ...]]:
     kernels = kernels.assign(is_communication=joins_ranks(kernels["name"])).iloc[order]
     idle = of_captures(results, "idle_causes", capture_id, ["device_id", "scope", *_IDLE])
     idle = idle[idle["scope"].isin(["execution", "between", "outside"])]
-    devices = (
-        of_captures(results, "devices", capture_id, ["process_id", "device_id", "gpu_index", "rank"])
-        .fillna({"rank": -1})
-        .astype({"rank": int})
-    )
+    devices = of_captures(results, "devices", capture_id, ["process_id", "device_id", "gpu_index", "rank"])
+    devices = devices.fillna({"rank": -1}).astype({"rank": int})
     known = {row[:2]: row[2:] for row in devices.drop(columns="capture_id").itertuples(index=False, name=None)}
     for _, mine in kernels.groupby(["process_id", "device_id"], sort=False):
         process, device = (int(mine[name].iloc[0]) for name in ("process_id", "device_id"))
