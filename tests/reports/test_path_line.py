@@ -2,8 +2,11 @@
 
 import numpy as np
 import pandas as pd
+from builders import ExportBuilder
 
+from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
+from xsp_post.pipeline import analyze
 from xsp_post.reports.path_line import critical_path_line
 
 
@@ -29,6 +32,19 @@ def test_layers_of_one_type_are_one_part_and_what_is_small_is_other():
         "Critical path of execution 2, 1.00 µs: 62.0 % kernels of Block, 30.0 % host, "
         "7.0 % copies of no layer, 1.0 % other"
     )
+
+
+def test_copies_are_of_the_layer_that_made_them(tmp_path):
+    """They were of no layer in the path, beside a tree and a table of copies that name it."""
+    us, builder = 1_000, ExportBuilder().process(100).thread(100).gpu()
+    for at in range(0, 4_000 * us, 1_000 * us):
+        builder.range("step", at, at + 70 * us).range("embed", at + us, at + 30 * us)
+        builder.memcpy(1 << 20, launch=(at + 2 * us, at + 20 * us), run=(at + 21 * us, at + 500 * us))
+        builder.range("head", at + 31 * us, at + 60 * us)
+        builder.kernel("gemm", launch=(at + 32 * us, at + 40 * us), run=(at + 501 * us, at + 890 * us))
+    path = builder.write(tmp_path / "report.sqlite")
+    line = critical_path_line(analyze([path], Options(model_range="^step", layer_range="^(embed|head)")), 0)
+    assert "copies of embed" in line and "kernels of head" in line and "no layer" not in line
 
 
 def test_of_several_executions_it_is_said_which_one():

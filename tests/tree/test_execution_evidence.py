@@ -8,11 +8,15 @@ import re
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from generators import pilgrims
+from generators.machine import write
+from told_score import program_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
+from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.tree.execution_evidence import _other
 
 TEXTS = ("step {}", "forward", "backward", "model", "layer_{}", "stage", "iteration {}", "aten::mm", "token_{}_x")
@@ -158,3 +162,20 @@ def test_a_kernel_at_time_zero_has_a_time(tmp_path):
     export = ExportBuilder().process(100).range("step", -5, 50).kernel("a", launch=(-3, -2), run=(0, 9))
     tree = build_tree(load(export.write(tmp_path / "a.sqlite")).trace, Options(model_range="^step$"))
     assert tree.iterations[["device_offset_ns", "projection_ns"]].to_numpy().tolist() == [[5.0, 9.0]]
+
+
+def test_what_is_around_the_blocks_is_not_called_the_layers(tmp_path):
+    """The copies of the inputs, before the blocks, are most of the device time; no owner calls them the layers."""
+    path = write(program_of("gnn_sampled_inference", "all"), tmp_path / "report")
+    said = build_tree(load(path).trace).layer_evidence
+    assert said.startswith("layers: `block · aten::linear") and "; `before the blocks" in said
+
+
+def test_numbers_of_calls_multiply_to_that_of_the_first_line(tmp_path):
+    """A pass that is called twice says so: else three blocks in each of two passes are three, and the line says six."""
+    results = analyze([write(pilgrims.draw(98_902), tmp_path / "report")])
+    rows = tree_rows(results)
+    inner = rows[rows["name"].eq("transformer block (2)") & rows["call_count"].eq(30)].index[0]
+    outer = rows.loc[:inner].query("name == 'backward pass'").iloc[-1]
+    assert (outer["repeat_count"], rows.loc[inner, "repeat_count"]) == (2, 3)
+    assert "`transformer block (2)` ×12" in str(results.frame("captures")["layer_evidence"].iloc[0])  # 2 × 3 + 3 + 3

@@ -172,6 +172,7 @@ def _roof_factors(change: Change, operations: Operations, results: Results) -> n
     """Share of its time that each operation would take at the roofline; NaN where that is not known."""
     ratio = np.full(len(operations), np.nan)
     by_layer = change.subject == "layer"
+    kernel_layer = np.where(operations.kind == ActivityKind.KERNEL, operations.layer, -1)  # copies have no roof
     for table, key in (("a08", "name"), ("a10", "name"), ("a11", "layer_index"), ("a14", "layer_index")):
         if (key == "layer_index" and not by_layer) or table not in results.tables():
             continue
@@ -180,7 +181,7 @@ def _roof_factors(change: Change, operations: Operations, results: Results) -> n
         if not len(known):
             continue
         values = known.assign(**{key: known[key].astype(object)}).groupby(key)["roof_ratio"].median()
-        asked = pd.Series(np.asarray(operations.name, object) if key == "name" else operations.layer)
+        asked = pd.Series(np.asarray(operations.name, object) if key == "name" else kernel_layer)
         ratio = np.where(np.isnan(ratio), asked.map(values).to_numpy(float), ratio)
     return np.minimum(ratio, 1.0)
 

@@ -20,7 +20,7 @@ from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, HOST_FUNCTION
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
-                      "launch_thread_id"]  # fmt: skip
+                      "launch_thread_id", "layer_index"]  # fmt: skip
 COUNTS = ["kernel_count", "copy_count", "graph_count"]
 MOST_OPERATIONS = 200_000  # of a capture that is replayed as a whole
 PART_OPERATIONS = 10_000  # of a larger one so many are, around its median execution
@@ -213,9 +213,7 @@ def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[
 
 def _operations(results: Results, capture_id: int, span: tuple[int, int] | None) -> tuple[pd.DataFrame, pd.Categorical]:
     """Kernels and other device operations of a capture that were launched in a span, and their names."""
-    kernels = _launched(
-        results.frame("kernels", [*_OPERATION_COLUMNS, "layer_index", "kernel_id", "graph_node_id"]), capture_id, span
-    )
+    kernels = _launched(results.frame("kernels", [*_OPERATION_COLUMNS, "kernel_id", "graph_node_id"]), capture_id, span)
     kernels = kernels.assign(kind=int(ActivityKind.KERNEL), is_read=0)
     columns = [*_OPERATION_COLUMNS, "kind", "direction", "bytes"]
     memory = _launched(results.frame("memory_operations", columns), capture_id, span)
@@ -228,7 +226,7 @@ def _operations(results: Results, capture_id: int, span: tuple[int, int] | None)
     codes = {kind.name.lower(): int(kind) for kind in ActivityKind}
     kind = memory["kind"].astype(object).map(codes).fillna(1).astype(np.int64)
     memory = memory.drop(columns=["direction", "bytes"])
-    memory = memory.assign(kind=kind, layer_index=-1, kernel_id=-1, is_read=is_read.astype(np.int64), graph_node_id=-1)
+    memory = memory.assign(kind=kind, kernel_id=-1, is_read=is_read.astype(np.int64), graph_node_id=-1)
     parts = [frame for frame in (kernels, memory) if len(frame)] or [kernels]
     names = [frame.pop("name") for frame in parts]
     rows = pd.concat(parts, ignore_index=True)

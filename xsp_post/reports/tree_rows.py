@@ -318,9 +318,9 @@ def _same_inside(row: Row, inside: list[Row]) -> Row | None:
 
 
 def _repeated(row: Row, parent: Row) -> Row:
-    """A layer with how often a call of its parent holds it, where every call holds as many: ``32 ×`` equal blocks."""
+    """A layer or pass with how often a call of its parent holds it, where all hold as many: ``32 ×`` equal blocks."""
     calls, parents = int(row["call_count"]), max(int(parent["call_count"]), 1)
-    if str(row["level"]) != "LAYER" or row["repeat_count"] > 1 or calls <= parents or calls % parents:
+    if str(row["level"]) not in ("MODULE", "LAYER") or row["repeat_count"] > 1 or calls <= parents or calls % parents:
         return row
     return {**row, "repeat_count": calls // parents}
 

@@ -114,12 +114,13 @@ def _sentence(
     nodes: pd.DataFrame, layers: np.ndarray, kinds: _Kinds, held: np.ndarray, total: int, of_what: str
 ) -> str:
     held_ns = np.bincount(kinds.kind_of, weights=held, minlength=len(kinds.called))
+    is_around = pd.Series(kinds.called, dtype=object).str.match(r"(?:before|between|after) the blocks")
     heaviest = np.argsort(-held_ns, kind="stable")
-    leading = heaviest[:_MOST_NAMED]
-    leading = leading[held_ns[leading] >= 0.1 * total] if total else leading
-    leading = leading if len(leading) else heaviest[:1]
+    first = int(np.argmin(is_around.to_numpy(bool)[heaviest]))  # what is around layers is named behind one
+    heaviest = np.append(heaviest[first], np.delete(heaviest, first))
+    leading = heaviest[:1].tolist() + [one for one in heaviest[1:_MOST_NAMED] if held_ns[one] >= 0.1 * total]
     parts = []
-    for number in leading.tolist():  # at most two
+    for number in leading:  # at most two
         mine = np.flatnonzero(kinds.kind_of == number)
         text_of, mine = kinds.text_of[mine], layers[mine]
         count = _usual_count(nodes, mine, text_of)
