@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from recorded import analyzed
 
-from xsp_post.replay.fidelity import identity_of
-from xsp_post.replay.what_if import LEAST_MARGIN_RATIO, what_if
+from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, identity_of
+from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import advise
 from xsp_post.tables.analyses.limits import find_limit
 

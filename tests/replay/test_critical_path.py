@@ -12,10 +12,8 @@ from recorded import analyzed
 from xsp_post.exporters import export
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
-from xsp_post.replay.critical_path import critical_path
-from xsp_post.replay.executions import recorded_clock
+from xsp_post.replay.critical_path import critical_path, middle_execution, recorded_clock
 from xsp_post.replay.fidelity import identity_of
-from xsp_post.replay.what_if import middle_execution
 
 CAPTURES = (
     "nsys/transformer_2.7b_a100_no_nvtx.sqlite", "nsys/cloverleaf_a100.sqlite", "nsys/fsdp_2gpu_h100.sqlite",

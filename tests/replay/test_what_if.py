@@ -17,8 +17,8 @@ from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.options import Options
 from xsp_post.model.results import Analysis
 from xsp_post.pipeline import analyze
-from xsp_post.replay.fidelity import identity_of
-from xsp_post.replay.what_if import margin_of, what_if
+from xsp_post.replay.fidelity import identity_of, margin_of
+from xsp_post.replay.what_if import what_if
 
 STEPS = 6
 

@@ -7,25 +7,7 @@ import pandas as pd
 
 from xsp_post.compare import matching
 from xsp_post.compare.clock import clock_statements
-from xsp_post.compare.differences import (
-    APPEARED,
-    CAPTURES,
-    CHANGED,
-    EQUAL,
-    FASTER,
-    LEAST_SPREAD,
-    LESS,
-    MORE,
-    NOT_SHOWN,
-    RESOLUTION_NS,
-    SET_CHANGES,
-    SIGNIFICANCE,
-    SLOWER,
-    UNCOMPARABLE,
-    VANISHED,
-    differences,
-    holm,
-)
+from xsp_post.compare.differences import LEAST_SPREAD, SET_CHANGES, changes_of, corrected, differences, ordered
 from xsp_post.compare.headline import ASSUMED, PERIOD, Headline, headlines, of_recordings, outside_changes, paces
 from xsp_post.compare.impact import are_unlike, impact
 from xsp_post.compare.matching import BASE, OTHER, Side
@@ -42,8 +24,6 @@ from xsp_post.tables.analyses.frames import together
 _STEADY_SHARE = 0.5
 # Times of two kernels that do the same work, one of them instead of the other, lie no further apart.
 _MOST_APART = 10.0
-# How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
-_SHARES = {"models": 0.5, "layers": 0.25, "kernels": 0.25}
 _LAYER = ["pair_index", "layer_path", "call_index"]
 
 
@@ -92,15 +72,15 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     tables["kernels"] = _kernels(kernel_samples, spread)
     are_operators = has_operators(base) or has_operators(other)
     models, layers, kernels = (
-        table.assign(change=_change(table, are_operators)) for table in _corrected(tables).values()
+        table.assign(change=changes_of(table, are_operators)) for table in corrected(tables).values()
     )
     kernels = matching.with_source_lines(kernels, sides, ["layer_path", "name"])
     layers["is_kernel_change"] = _has_kernel_change(layers, kernels)
     frames = {
         "compare_cases": cases,
-        "compare_models": _shaped("compare_models", _ordered(models)),
-        "compare_layers": _shaped("compare_layers", _ordered(layers)),
-        "compare_kernels": _shaped("compare_kernels", _ordered(kernels)),
+        "compare_models": _shaped("compare_models", ordered(models)),
+        "compare_layers": _shaped("compare_layers", ordered(layers)),
+        "compare_kernels": _shaped("compare_kernels", ordered(kernels)),
         "compare_steps": steps,
     }
     for name in ("totals", "names", "causes"):
@@ -141,7 +121,9 @@ def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, heads: l
         ignore_index=True,
     )
     is_count = samples["quantity"] == "kernel_count"
-    table = pd.concat([_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, 0.0)])
+    table = pd.concat(
+        [_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, resolution=0.0)]
+    )
     table = table[table["base"].notna() & table["other"].notna()].reset_index(drop=True)
     table["unit"] = np.where(table["quantity"] == "kernel_count", "1", "ns")
     exact = _is_exact(samples, keys, table) & (table["quantity"] == "kernel_count")
@@ -290,77 +272,16 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     return pd.concat([rest[rest["is_used"].isna()].drop(columns="is_used"), tested], ignore_index=True)
 
 
-def _tested(samples: pd.DataFrame, keys: list[str], spread: float, resolution: float = RESOLUTION_NS) -> pd.DataFrame:
-    """One row per key with the columns of `differences`."""
+def _tested(samples: pd.DataFrame, keys: list[str], spread: float, **others: float) -> pd.DataFrame:
+    """One row per key with the columns of `differences`, which has the ``others``."""
     group = samples.groupby(keys, sort=False)
     count = group.ngroups
     tested = differences(
         samples["value"].to_numpy(np.float64), group.ngroup().to_numpy().astype(np.int64),
-        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread, resolution,
+        samples["side"].to_numpy(np.int64), samples["capture_id"].to_numpy(np.int64), count, spread, **others,
     )  # fmt: skip
     names = samples.drop_duplicates(keys)[keys].reset_index(drop=True)
     return pd.concat([names, tested], axis=1)
-
-
-# -- verdicts -----------------------------------------------------------------------------------------------
-
-
-def _corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each
-    with its share of the chance of a false alarm (a table without tests leaves its share to the others)."""
-    tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
-    total = sum(_SHARES[name] for name in tested) or 1.0
-    result = {}
-    for name, table in tables.items():
-        is_asked = table["is_asked"].astype(bool) if "is_asked" in table else pd.Series(False, table.index)
-        adjusted = np.minimum(holm(table["p_value"].mask(is_asked)) * total / _SHARES[name], 1.0)
-        adjusted = np.where(is_asked, table["p_value"], adjusted)  # the question itself is one, not one of many
-        is_shown = adjusted < SIGNIFICANCE
-        # with a single capture on a side the spread between runs is taken for granted, not measured
-        is_significant = is_shown & (table["interval_over"] == CAPTURES).to_numpy(bool)
-        result[name] = table.assign(adjusted_p_value=adjusted, is_shown=is_shown, is_significant=is_significant)
-    return result
-
-
-def _change(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
-    is_model = "quantity" in table
-    up, down = (MORE, LESS) if is_model else (SLOWER, FASTER)
-    difference = table["difference"].to_numpy(np.float64)
-    is_shown = table["is_shown"].to_numpy(bool)
-    no = np.zeros(len(table), bool)
-    exact = table["is_exact"].to_numpy(bool) if is_model else no
-    renamed = table["other_name"].ne("").to_numpy() if "other_name" in table else no
-    base, other = table["base"].isna().to_numpy(), table["other"].isna().to_numpy()
-    comes_and_goes = ~table["is_steady"].to_numpy(bool) & (base | other | renamed) if "is_steady" in table else no
-    is_set = base | other | renamed if "other_name" in table else exact
-    untested = table["p_value"].isna().to_numpy() | (is_set & are_operators & (difference != 0))
-    return np.select(
-        [
-            comes_and_goes,
-            exact & (difference == 0),
-            is_set & untested & are_operators,
-            base,
-            other,
-            renamed,
-            exact & (difference > 0),
-            exact,
-            untested,
-            is_shown & (difference > 0),
-            is_shown,
-        ],
-        [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down],
-        NOT_SHOWN,
-    )
-
-
-def _ordered(table: pd.DataFrame) -> pd.DataFrame:
-    """What was shown first, largest first; then by how far a difference stands out (p), then by size."""
-    size = table[["base", "other"]].fillna(0).max(axis=1)
-    shown = table["is_shown"] | table["change"].isin(SET_CHANGES)
-    weight = table["difference"].abs().fillna(size)
-    rank = table.get("rank", pd.Series(0, table.index))
-    order = np.lexsort((-weight, table["p_value"].where(~shown, 0).fillna(1), ~shown, rank))
-    return table.iloc[order].reset_index(drop=True)
 
 
 def _has_kernel_change(layers: pd.DataFrame, kernels: pd.DataFrame) -> np.ndarray:

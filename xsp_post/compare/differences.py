@@ -21,6 +21,8 @@ from xsp_post.tables.analyses.frames import divide
 
 SIGNIFICANCE = 0.05
 POWER = 0.8
+# How the chance of a false alarm is shared out: the model's own numbers are what most people ask for.
+_SHARES = {"models": 0.5, "layers": 0.25, "kernels": 0.25}
 # Least run-to-run spread (one standard deviation, relative) taken for granted where only one capture is there:
 # clocks and memory placement alone move a GPU by some 2 %, a CPU by some 5 %.
 LEAST_SPREAD = {"gpu": 0.02, "cpu": 0.05}
@@ -110,3 +112,64 @@ def holm(p_values: npt.ArrayLike) -> FloatArray:
     stepped = np.maximum.accumulate(p[order] * (len(order) - np.arange(len(order))))
     adjusted[order] = np.minimum(stepped, 1.0)
     return adjusted
+
+
+# -- verdicts -----------------------------------------------------------------------------------------------
+
+
+def corrected(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """``adjusted_p_value``, ``is_shown`` and, of those, ``is_significant``: Holm's correction within each table, each
+    with its share of the chance of a false alarm (a table without tests leaves its share to the others)."""
+    tested = [name for name, table in tables.items() if table["p_value"].notna().any()]
+    total = sum(_SHARES[name] for name in tested) or 1.0
+    result = {}
+    for name, table in tables.items():
+        is_asked = table["is_asked"].astype(bool) if "is_asked" in table else pd.Series(False, table.index)
+        adjusted = np.minimum(holm(table["p_value"].mask(is_asked)) * total / _SHARES[name], 1.0)
+        adjusted = np.where(is_asked, table["p_value"], adjusted)  # the question itself is one, not one of many
+        is_shown = adjusted < SIGNIFICANCE
+        # with a single capture on a side the spread between runs is taken for granted, not measured
+        is_significant = is_shown & (table["interval_over"] == CAPTURES).to_numpy(bool)
+        result[name] = table.assign(adjusted_p_value=adjusted, is_shown=is_shown, is_significant=is_significant)
+    return result
+
+
+def changes_of(table: pd.DataFrame, are_operators: bool) -> np.ndarray:
+    is_model = "quantity" in table
+    up, down = (MORE, LESS) if is_model else (SLOWER, FASTER)
+    difference = table["difference"].to_numpy(np.float64)
+    is_shown = table["is_shown"].to_numpy(bool)
+    no = np.zeros(len(table), bool)
+    exact = table["is_exact"].to_numpy(bool) if is_model else no
+    renamed = table["other_name"].ne("").to_numpy() if "other_name" in table else no
+    base, other = table["base"].isna().to_numpy(), table["other"].isna().to_numpy()
+    comes_and_goes = ~table["is_steady"].to_numpy(bool) & (base | other | renamed) if "is_steady" in table else no
+    is_set = base | other | renamed if "other_name" in table else exact
+    untested = table["p_value"].isna().to_numpy() | (is_set & are_operators & (difference != 0))
+    return np.select(
+        [
+            comes_and_goes,
+            exact & (difference == 0),
+            is_set & untested & are_operators,
+            base,
+            other,
+            renamed,
+            exact & (difference > 0),
+            exact,
+            untested,
+            is_shown & (difference > 0),
+            is_shown,
+        ],
+        [NOT_SHOWN, EQUAL, UNCOMPARABLE, APPEARED, VANISHED, CHANGED, MORE, LESS, UNCOMPARABLE, up, down],
+        NOT_SHOWN,
+    )
+
+
+def ordered(table: pd.DataFrame) -> pd.DataFrame:
+    """What was shown first, largest first; then by how far a difference stands out (p), then by size."""
+    size = table[["base", "other"]].fillna(0).max(axis=1)
+    shown = table["is_shown"] | table["change"].isin(SET_CHANGES)
+    weight = table["difference"].abs().fillna(size)
+    rank = table.get("rank", pd.Series(0, table.index))
+    order = np.lexsort((-weight, table["p_value"].where(~shown, 0).fillna(1), ~shown, rank))
+    return table.iloc[order].reset_index(drop=True)

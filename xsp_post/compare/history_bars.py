@@ -13,25 +13,14 @@ from xsp_post.base.text_safety import shown
 from xsp_post.compare.bars import THROUGHPUT, Bar, decided, parse_bar
 from xsp_post.compare.differences import detectable
 from xsp_post.model.schemas.units import format_ns, format_ratio_interval, format_ratio_percent
-from xsp_post.tables.analyses.history import (
-    CAUSE,
-    KERNEL,
-    LATENCY,
-    LAYER,
-    MACHINE,
-    MODEL,
-    floors,
-    history_values,
-    names_of,
-    slowness_of,
-    table_of,
-)  # fmt: skip
+from xsp_post.tables.analyses import history
 
 LAST, FIRST = "last", "first"
 _MEASURES = {
-    LATENCY: (MODEL, LATENCY), THROUGHPUT: (MODEL, LATENCY), "kernel_latency": (MODEL, "kernel_latency"),
-    "gpu_busy": (MODEL, "gpu_busy"), "layer_latency": (LAYER, ""), "kernel_time": (KERNEL, ""),
-    "copy_time": (CAUSE, "copy"), "communication": (CAUSE, "communication"),
+    history.LATENCY: (history.MODEL, history.LATENCY), THROUGHPUT: (history.MODEL, history.LATENCY),
+    "kernel_latency": (history.MODEL, "kernel_latency"), "gpu_busy": (history.MODEL, "gpu_busy"),
+    "layer_latency": (history.LAYER, ""), "kernel_time": (history.KERNEL, ""), "copy_time": (history.CAUSE, "copy"),
+    "communication": (history.CAUSE, "communication"),
 }  # fmt: skip
 
 
@@ -42,7 +31,7 @@ def parse_since(text: str) -> tuple[Bar, str]:
     bar = parse_bar(bar_text)
     if bar.quantity not in _MEASURES:
         raise _unreadable(text, "a history does not have that quantity")
-    if _MEASURES[bar.quantity][0] in (LAYER, KERNEL) and not bar.name:
+    if _MEASURES[bar.quantity][0] in (history.LAYER, history.KERNEL) and not bar.name:
         raise _unreadable(text, "name a layer or a family of kernels")
     return bar, since[0] if since else LAST
 
@@ -73,11 +62,12 @@ def check_since(
 def _decided(
     rows: pd.DataFrame, changes: pd.DataFrame, bar: Bar, since: str, kept: pd.DataFrame | None
 ) -> tuple[str, str]:
-    table = table_of(rows)
+    table = history.table_of(rows)
     level, subject = _MEASURES[bar.quantity]
     column = _column(table, level, subject or bar.name, bar.text)
-    names = names_of(rows)
-    series, floor = table[column].to_numpy(float), float(floors(table[[column]].to_numpy(float))[0])
+    names = history.names_of(rows)
+    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
+    series, floor = table[column].to_numpy(float), float(history.floors(table[[column]].to_numpy(float))[0])
     newest = len(series) - 1
     steps = changes[(changes["kind"] != DRIFT) & (changes["level"] == level) & (changes["subject"] == column[1])]
     edges = [0, *steps.loc[steps["is_shown"], "position_index"].astype(int), len(series)]
@@ -91,7 +81,7 @@ def _decided(
     spread = np.hypot(np.sqrt(((earlier - levels.transform("mean")) ** 2).sum() / max(freedom, 1)), floor)
     base = series[start:end].mean()
     if kept is not None:
-        if len(kept) and history_values([kept, rows])["workload_index"].nunique() > 1:
+        if len(kept) and history.history_values([kept, rows])["workload_index"].nunique() > 1:
             return "unsure", f"{since} is of another workload"
         base = kept.loc[kept["level"].eq(column[0]) & kept["subject"].eq(column[1]), "value_ns"].sum()
     error = spread * np.sqrt(1 + 1 / (end - start))
@@ -104,8 +94,10 @@ def _decided(
     said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_ratio_percent(change)}"
             f"{interval}) in {shown(names[newest], 60)}")  # fmt: skip
     if bar.is_beyond(value):
-        mine = changes if level == MODEL else changes.iloc[:0]
-        if kept is None and _is_machines(mine, slowness_of(table)[:, 0], slice(start, end), base, series[newest], bar):
+        mine = changes if level == history.MODEL else changes.iloc[:0]
+        if kept is None and _is_machines(
+            mine, history.slowness_of(table)[:, 0], slice(start, end), base, series[newest], bar
+        ):
             return "unsure", f"{said}, as all else does there: the machine's clock or load"
         return ("broken" if abs(difference) > half else "unsure"), said
     unit = base if bar.is_relative else 1.0
@@ -118,7 +110,7 @@ def _is_machines(
     changes: pd.DataFrame, slowness: np.ndarray, reference: slice, base: float, newest: float, bar: Bar
 ) -> bool:
     """Whether a bar holds only because the machine is slower than at the captures of ``reference``."""
-    steps = changes.loc[changes["kind"] == MACHINE, "position_index"]
+    steps = changes.loc[changes["kind"] == history.MACHINE, "position_index"]
     usual = newest / slowness[-1] * slowness[reference].mean()
     change = base / usual - 1 if bar.quantity == THROUGHPUT else usual / base - 1 if base else np.nan
     return bool((steps >= reference.stop).any()) or not bar.is_beyond(change if bar.is_relative else usual - base)

@@ -6,9 +6,8 @@ from enum import IntEnum
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 
-from xsp_post.arrays.texts import Strings
+from xsp_post.arrays.texts import Strings, of_each
 from xsp_post.base.texts import read_patterns
 from xsp_post.names.patterns import found_in
 
@@ -50,9 +49,7 @@ def call_class(name: str) -> CallClass:
 
 def call_classes(name_id: np.ndarray, strings: Strings) -> np.ndarray:
     """The class of every call by its name's string id; int8, shape (n,)."""
-    codes, used = pd.factorize(name_id)
-    kinds = [int(call_class(str(strings[name]))) if name >= 0 else 0 for name in used.tolist()]
-    return np.array([*kinds, 0], np.int8)[codes]
+    return of_each(name_id, lambda one: int(call_class(str(strings[one]))) if one >= 0 else 0, np.int8)
 
 
 def system_class(name: str) -> int:

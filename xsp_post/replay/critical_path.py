@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.replay.executions import Clock
+from xsp_post.replay.executions import Clock, Executions
 from xsp_post.replay.graph import (
     ARRIVAL,
     CALL,
@@ -38,6 +38,12 @@ KINDS = (*(kind.name.lower() for kind in ActivityKind), COMMUNICATION, HOST, LAU
 COLUMNS = ("kind", "layer_index", "operation_index", "start_ns", "end_ns")
 _WORDS = pd.Index(KINDS, dtype=object)
 _NUMBER = {word: number for number, word in enumerate(KINDS)}
+# What limits an execution that spends most of its critical path so.
+_LIMITS = {
+    "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
+    HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
+    SYNCHRONISATION: "synchronisation",
+}  # fmt: skip
 # By kind of step what lies before it, unless it is an operation that waited for its launch (of `ARRIVAL` the other
 # ranks had not arrived), and whether the step is one of the host.
 _BEFORE_STEP = {CALL: HOST, OPERATION: STREAM_GAP, RETURN: SYNCHRONISATION, ROOM: LAUNCH, RECORD: STREAM_GAP,
@@ -69,6 +75,32 @@ def critical_path(
     chain = _chain(_decisive(steps, at), len(at) - 1)
     chain = chain[: int(np.argmax(at[chain] <= begin_ns)) or len(chain)] if (at[chain] <= begin_ns).any() else chain
     return _frame(graph, clock, steps, chain[::-1], at, begin_ns, end_ns)
+
+
+def middle_execution(measured: pd.DataFrame) -> int:
+    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.windows`."""
+    latency = measured["latency_ns"].to_numpy(float)
+    return int(np.abs(latency - np.median(latency)).argmin()) if len(latency) else -1
+
+
+def path_of_execution(
+    graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, which: int, steps: Steps | None
+) -> pd.DataFrame:
+    """The critical path of one execution (`critical_path.COLUMNS`)."""
+    rows = executions.rows[which]
+    begin, end = int(measured["begin_ns"].iloc[which]), int(measured["end_ns"].iloc[which])
+    last = int(rows[np.argmax(clock.end_ns[rows])]) if len(rows) else -1
+    if last >= 0 and clock.end_ns[last] < end:
+        last = -1
+    return critical_path(graph, clock, begin, end, last, steps)
+
+
+def limit_of(path: pd.DataFrame) -> tuple[str, float]:
+    """What takes most of a critical path, in a word, and its share."""
+    if not len(path):
+        return "", 0.0
+    shares = path.groupby(path["kind"].map(_LIMITS))["duration_ns"].sum()
+    return str(shares.idxmax()), float(shares.max() / max(shares.sum(), 1))
 
 
 def _between(steps: Steps, first: int, end: int) -> Steps:

@@ -29,11 +29,10 @@ from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.changes import apply_change, parse_change
 from xsp_post.replay.executions import elapsed, recorded_clock
-from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity
+from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity, margin_of
 from xsp_post.replay.graph import Amounts, recorded_starts
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS
 from xsp_post.replay.resources import HOST, IDEALS, KERNELS, RANKS, SHORTER, SYNCHRONISATION, Altered
-from xsp_post.replay.what_if import margin_of
 
 FACTOR = 0.5
 LEAST_PART_RATIO = 0.05  # of the kernel time: a smaller part of it is not replayed alone

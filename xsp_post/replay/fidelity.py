@@ -1,5 +1,6 @@
 """Identity replay: how well the simulation gives back what was recorded, and when a prediction is refused."""
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -14,6 +15,11 @@ from xsp_post.replay.learning import learn
 from xsp_post.replay.recording import Operations, read_recording
 
 LARGEST_ERROR_RATIO = 0.05  # above it nothing is predicted
+LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
+# What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
+# found with scripts/bench predictions. It widens no interval beyond the most.
+CHANGE_ERROR_RATIO = 0.2
+MOST_MARGIN_RATIO = 0.1
 
 
 @dataclass
@@ -90,6 +96,13 @@ def middle_error(recorded: pd.DataFrame, simulated: pd.DataFrame) -> float:
     names = ["latency_ns", "period_ns"]
     ratios = (simulated[names].astype(float) / recorded[names].astype(float) - 1).abs().replace(np.inf, np.nan)
     return float(ratios.median().fillna(0.0).max())
+
+
+def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
+    """Half the width of an interval over the prediction. ``own_ratio``: replay error and spread of the executions."""
+    changed = CHANGE_ERROR_RATIO * abs(change_ns) / max(predicted_ns, 1.0)
+    both = min(math.hypot(own_ratio, changed), MOST_MARGIN_RATIO)
+    return max(own_ratio, both, LEAST_MARGIN_RATIO)
 
 
 def _refusal(operations: Operations, error: float, replayed: Replayed) -> str:

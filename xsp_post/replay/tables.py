@@ -8,10 +8,10 @@ from xsp_post.base.findings import Finding
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import column_names
+from xsp_post.replay.critical_path import middle_execution, path_of_execution
 from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.experiment import run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
-from xsp_post.replay.what_if import middle_execution, path_of_execution
 
 _OF_IDENTITY = ("measured_ns", "replayed_ns", "error_ratio", "orphan_ratio", "refusal")
 LEAST_ROOF_RATIO = 0.5  # of its roof, from which on work is limited by that: of a kernel's time, what its bytes need

@@ -11,34 +11,16 @@ import pandas as pd
 from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.changes import Effect, apply_change, parse_change
-from xsp_post.replay.critical_path import (
-    COMMUNICATION,
-    HOST,
-    LATENCY,
-    LAUNCH,
-    STREAM_GAP,
-    SYNCHRONISATION,
-    critical_path,
-)
+from xsp_post.replay.critical_path import limit_of, middle_execution, path_of_execution
 from xsp_post.replay.executions import Clock, Executions, elapsed, measure, recorded_clock, simulated_clock
-from xsp_post.replay.fidelity import identity_of, middle_error
+from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, identity_of, margin_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
 from xsp_post.replay.resources import Altered
 
-LEAST_MARGIN_RATIO = 0.02  # clocks and temperatures change between runs: no interval is narrower
-# What really changes seldom does so by the factor exactly (caches, memory, other kernels): this share of the change,
-# found with scripts/bench predictions. It widens no interval beyond the most.
-CHANGE_ERROR_RATIO = 0.2
-MOST_MARGIN_RATIO = 0.1
 # What a kind of change is predicted within at least, by its word (else `LEAST_MARGIN_RATIO`): the half width that holds
 # nineteen of twenty predictions of scripts/backtest --laboratory.
 KIND_MARGIN_RATIO = {"graph": 0.035, "overlap": 0.03, "none": 0.03}
 _FEW = 12  # executions: the median of fewer is less sure than they lie apart
-_LIMITS = {
-    "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
-    HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
-    SYNCHRONISATION: "synchronisation",
-}  # fmt: skip
 
 
 class Amount(NamedTuple):
@@ -161,13 +143,6 @@ def _amounts(
     return made
 
 
-def margin_of(own_ratio: float, change_ns: float, predicted_ns: float) -> float:
-    """Half the width of an interval over the prediction. ``own_ratio``: replay error and spread of the executions."""
-    changed = CHANGE_ERROR_RATIO * abs(change_ns) / max(predicted_ns, 1.0)
-    both = min(math.hypot(own_ratio, changed), MOST_MARGIN_RATIO)
-    return max(own_ratio, both, LEAST_MARGIN_RATIO)
-
-
 def _spread(measured: pd.Series) -> float:
     """Half the range of the middle two thirds over the median: how far executions lie apart."""
     values = measured[measured > 0].to_numpy(float)
@@ -175,24 +150,6 @@ def _spread(measured: pd.Series) -> float:
         return 0.0
     low, high = np.quantile(values, [1 / 6, 5 / 6])
     return float((high - low) / 2 / np.median(values))
-
-
-def middle_execution(measured: pd.DataFrame) -> int:
-    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.windows`."""
-    latency = measured["latency_ns"].to_numpy(float)
-    return int(np.abs(latency - np.median(latency)).argmin()) if len(latency) else -1
-
-
-def path_of_execution(
-    graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, which: int, steps: Steps | None = None
-) -> pd.DataFrame:
-    """The critical path of one execution (`critical_path.COLUMNS`)."""
-    rows = executions.rows[which]
-    begin, end = int(measured["begin_ns"].iloc[which]), int(measured["end_ns"].iloc[which])
-    last = int(rows[np.argmax(clock.end_ns[rows])]) if len(rows) else -1
-    if last >= 0 and clock.end_ns[last] < end:
-        last = -1
-    return critical_path(graph, clock, begin, end, last, steps)
 
 
 def _path(
@@ -208,11 +165,3 @@ def _path(
     summed["path_ratio"] = summed["duration_ns"] / max(summed["duration_ns"].sum(), 1)
     order = np.argsort(-summed["duration_ns"].to_numpy(), kind="stable")
     return pd.DataFrame(summed).iloc[order].reset_index(drop=True)
-
-
-def limit_of(path: pd.DataFrame) -> tuple[str, float]:
-    """What takes most of a critical path, in a word, and its share."""
-    if not len(path):
-        return "", 0.0
-    shares = path.groupby(path["kind"].map(_LIMITS))["duration_ns"].sum()
-    return str(shares.idxmax()), float(shares.max() / max(shares.sum(), 1))

@@ -9,10 +9,10 @@ from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
 from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
+from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.reports.sections import sections_of
 from xsp_post.reports.shell import render_page
 from xsp_post.reports.text import distinct
-from xsp_post.tables.analyses.ranks import rank_sentence
 
 BAR_LIMIT = 40
 LINE_LIMIT = 12

@@ -28,6 +28,7 @@ from xsp_post.reports.cases import own_verdicts
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.path_line import critical_path_line
+from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.text import cut_alike, make_distinct, short_kernel, visible
@@ -36,7 +37,6 @@ from xsp_post.reports.trust import balances
 from xsp_post.reports.verdict import verdict_line
 from xsp_post.reports.why import late_rank_line, print_first, why
 from xsp_post.tables.analyses.cases import are_one_job
-from xsp_post.tables.analyses.ranks import rank_sentence
 
 # Columns of the tree that show a resource of the verdict; of the others how long a device waited.
 _COLUMN_OF = {"kernels": "", "communication": "", "copies": "copy_ns"}

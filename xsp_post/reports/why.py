@@ -19,6 +19,7 @@ from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_p
 from xsp_post.replay.experiment import TOGETHER
 from xsp_post.reports.cases import own_verdicts
 from xsp_post.reports.path_line import critical_path_line
+from xsp_post.reports.rank_sentences import late_ranks, rank_sentence
 from xsp_post.reports.serving import step_lines
 from xsp_post.reports.terminal_text import one_line, say
 from xsp_post.reports.text import cut_alike, fitted, shorten
@@ -37,7 +38,6 @@ from xsp_post.reports.verdict import (
 from xsp_post.reports.where import Place, next_capture, place_text, places, spares_little, what_text
 from xsp_post.tables.analyses.limits import LEAST_RATIO, ROWS_MISSING, CauseRow, Limit, largest_causes
 from xsp_post.tables.analyses.places import places_of
-from xsp_post.tables.analyses.ranks import late_ranks, rank_sentence
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice

@@ -25,7 +25,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -264,11 +264,12 @@ def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Modu
 
 @contextmanager
 def hooked(hooks: Iterable[tuple[nn.Module, Callable[..., None], Callable[..., None]]]) -> Iterator[None]:
-    """Each module's calls with a hook before and one after, while the block runs."""
+    """Each module's calls with a hook before and one after, also where they raise, while the block runs."""
     handles: list[Any] = []
     try:
         for module, before, after in hooks:
-            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
+            handles.append(module.register_forward_pre_hook(before))
+            handles.append(module.register_forward_hook(after, always_call=True))
         yield
     finally:
         for handle in handles:
@@ -286,7 +287,7 @@ class LayerRanges:
         has_containers: bool = True, synchronize: Callable[[], None] | None = None, is_attached: bool = True,
     ) -> None:  # fmt: skip
         self._calls: dict[str, int] = {}
-        self._handles: list[Any] = []
+        self._attached = ExitStack()
         self._sink = sink
         layers = select_layers(model, depth, kinds)
         self._hooked = [
@@ -298,10 +299,7 @@ class LayerRanges:
 
     def attach(self) -> None:
         """Put every hook on the model."""
-        for module, before, after in self._hooked:
-            self._handles.append(module.register_forward_pre_hook(before))
-            # always_call: the range also ends when the layer raises
-            self._handles.append(module.register_forward_hook(after, always_call=True))
+        self._attached.enter_context(hooked(self._hooked))
 
     def begin_iteration(self) -> None:
         """Count the calls of every layer from 0 again."""
@@ -309,9 +307,7 @@ class LayerRanges:
 
     def remove(self) -> None:
         """Take every hook off the model."""
-        for handle in self._handles:
-            handle.remove()
-        self._handles.clear()
+        self._attached.close()
 
     def _hooks(
         self, path: str, layer_type: str, synchronize: Callable[[], None] | None

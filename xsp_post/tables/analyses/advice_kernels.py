@@ -142,7 +142,7 @@ def _by_start(rows: pd.DataFrame, factors: np.ndarray) -> pd.Series | None:
 
 
 def _goes(
-    situation: Situation, code: str, stays: np.ndarray, facts: Mapping[str, Any] = NOTHING, seen: str = "", **words: str
+    situation: Situation, code: str, stays: np.ndarray, facts: Mapping[str, Any] = NOTHING, **words: str
 ) -> list[Found]:
     """A remedy that spares kernels: ``stays`` is the part of each one's time that is left in the ideal."""
     rows, more = situation.kernels, ""
@@ -152,7 +152,7 @@ def _goes(
         of_line = pd.Series(each[known]).groupby(lines.astype(object).to_numpy()[known]).sum()
         more = f" Most of it in {place_text(situation.results, str(of_line.idxmax()))}."
     facts = {"kernel_count": (stays < 1).sum(), "time_ns": time[stays < 1].sum(), **facts}
-    return situation.found(code, float(each.sum()), facts, seen, more=more, factors=_by_start(rows, stays), words=words)
+    return situation.found(code, float(each.sum()), facts, more=more, factors=_by_start(rows, stays), words=words)
 
 
 def _attention(situation: Situation) -> list[Found]:

@@ -97,6 +97,12 @@ class Inputs:
         return np.where(use, found.period_ns, self.model_latency_ns)
 
     @property
+    def throughput_inputs_per_s(self) -> np.ndarray:
+        """NaN where the batch size (−1) or the latency is unknown. Shape (cases,)."""
+        batch_size = self.cases.frame["batch_size"].to_numpy(np.int64)
+        return np.where(batch_size > 0, divide(batch_size, self.pace_ns * 1e-9), np.nan)
+
+    @property
     def model_latency_ns(self) -> np.ndarray:
         """Trimmed mean per case, NaN without iterations. Shape (cases,)."""
         return self.model_summary["trimmed_mean"].to_numpy()
@@ -167,13 +173,9 @@ class Inputs:
 
 
 def inputs_and_findings(results: Results, options: user.Options) -> tuple[Inputs, list[Finding]]:
-    """The inputs, and the list that they and the analyses add their findings to."""
-    inputs = prepare(results, Options.of(options))
-    return inputs, inputs.findings
-
-
-def prepare(results: Results, options: Options) -> Inputs:
-    """Read the core tables once and match everything that the analyses need."""
+    """Read the core tables once and match everything that the analyses need; and the list that they and the analyses
+    add their findings to."""
+    options = Options.of(options)
     cases = find_cases(results)
     layers = layer_rows(results, cases, options.trim_ratio)
     kernels = kernel_rows(results, cases, layers, options)
@@ -185,7 +187,7 @@ def prepare(results: Results, options: Options) -> Inputs:
     inputs.findings = [*cases.findings, *layers.findings, *kernels.findings]
     if kernels.has_counters or layers.frame["analytic_flop"].notna().any():
         inputs.findings += unknown
-    return inputs
+    return inputs, inputs.findings
 
 
 _OF_DEVICE = [

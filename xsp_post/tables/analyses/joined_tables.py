@@ -1,9 +1,9 @@
 """A11…A14: the tables that join layers and kernels (paper, Table I)."""
 
 import numpy as np
-import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
+from xsp_post.arrays.texts import of_each
 from xsp_post.base.findings import finding
 from xsp_post.tables.analyses.frames import Columns, divide, picked
 from xsp_post.tables.analyses.inputs import Inputs
@@ -150,8 +150,7 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
     rows, kernels = inputs.longest_kernels
     pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
-    codes, names = pd.factorize(inputs.kernels.frame["name"].iloc[kernels])
-    pipes[rows] = np.array([pipe_of_name(str(name)) for name in names], dtype=object)[codes]
+    pipes[rows] = of_each(inputs.kernels.frame["name"].iloc[kernels], lambda name: pipe_of_name(str(name)), object)
     return pipes
 
 

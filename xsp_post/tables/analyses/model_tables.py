@@ -15,11 +15,6 @@ from xsp_post.tables.analyses.kernel_tables import coverage_columns
 from xsp_post.tables.analyses.layer_tables import statistics_columns
 
 
-def throughput_inputs_per_s(batch_size: IntArray, latency_ns: FloatArray) -> FloatArray:
-    """Inputs per second; NaN where the batch size (−1) or the latency is unknown."""
-    return np.where(batch_size > 0, divide(batch_size, latency_ns * 1e-9), np.nan)
-
-
 def sweeps(inputs: Inputs) -> list[IntArray]:
     """Cases that are one workload and phase at several known batch sizes, ascending; model latency known."""
     frame = inputs.cases.frame
@@ -40,7 +35,7 @@ def a01(inputs: Inputs) -> Columns:
     frame, summary = inputs.cases.frame, inputs.model_summary
     batch = frame["batch_size"].to_numpy(np.int64)
     latency = inputs.model_latency_ns
-    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
+    throughput = inputs.throughput_inputs_per_s
     gain, is_optimal = np.full(len(frame), np.nan), np.zeros(len(frame), dtype=bool)
     for sweep in sweeps(inputs):
         gain[sweep] = gain_per_doubling(batch[sweep], throughput[sweep])
@@ -74,7 +69,7 @@ def optimal_batch(inputs: Inputs) -> Columns:
     """The optimal batch size of every sweep of at least two sizes, by each policy."""
     frame, latency = inputs.cases.frame, inputs.model_latency_ns
     batch = frame["batch_size"].to_numpy(np.int64)
-    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
+    throughput = inputs.throughput_inputs_per_s
     positions = [
         (policy, sweep, _optimum(inputs, batch[sweep], throughput[sweep], policy))
         for sweep in sweeps(inputs)
@@ -95,8 +90,7 @@ def optimal_batch(inputs: Inputs) -> Columns:
 def throughput_scalability(inputs: Inputs) -> Columns:
     """Throughput of each batch size relative to the smallest of its sweep (the paper's: batch size 1)."""
     frame = inputs.cases.frame
-    batch = frame["batch_size"].to_numpy(np.int64)
-    throughput = throughput_inputs_per_s(batch, inputs.pace_ns)
+    throughput = inputs.throughput_inputs_per_s
     found = [sweep for sweep in sweeps(inputs) if len(sweep) > 1]
     case = np.concatenate(found) if found else np.zeros(0, np.int64)
     base = np.concatenate([np.full(len(sweep), throughput[sweep[0]]) for sweep in found]) if found else np.zeros(0)
@@ -114,7 +108,7 @@ def a15(inputs: Inputs) -> Columns:
     total = inputs.by_case[0]
     work, is_analytic = _model_work(inputs)
     rows = _cases_with_work(inputs)
-    batch, latency = frame["batch_size"].to_numpy(np.int64), inputs.model_latency_ns
+    latency = inputs.model_latency_ns
     together = inputs.windows["kernel"]
     coverage = coverage_columns(work.coverage_ratio[rows], inputs.analytic_cases[rows])
     # without kernels captured there is no kernel latency, and no throughput over one
@@ -131,7 +125,7 @@ def a15(inputs: Inputs) -> Columns:
         "capture_id": frame["kernel_capture_id"].to_numpy()[rows],
         **{name: frame[name].to_numpy()[rows] for name in ("workload_name", "gpu_name")},
         "model_latency_ns": latency[rows],
-        "throughput_inputs_per_s": throughput_inputs_per_s(batch, inputs.pace_ns)[rows],
+        "throughput_inputs_per_s": inputs.throughput_inputs_per_s[rows],
         "kernel_latency_ns": np.where(is_timed, total.latency_ns[rows], np.nan),
         "kernel_total_ns": inputs.kernels.total_ns[rows],
         "kernel_rest_ns": np.where(is_timed, rest_of(inputs.kernels.total_ns, total.latency_ns)[rows], np.nan),

@@ -20,7 +20,7 @@ import pandas as pd
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.hardware.peaks import PIPES
 from xsp_post.names.number_types import operand_kind, runs_on_tensor_cores
-from xsp_post.tables.analyses.frames import BoolArray, FloatArray, IntArray, divide, group_sum, is_every
+from xsp_post.tables.analyses.frames import PATTERNS, BoolArray, FloatArray, IntArray, divide, group_sum, is_every
 from xsp_post.tables.analyses.options import ROOF_AUTO, Options
 
 MEMORY, COMPUTE, LATENCY, UNKNOWN = "memory", "compute", "latency", "unknown"
@@ -253,20 +253,6 @@ def _per_case(case: IntArray, value: Mapping[int, float | None]) -> FloatArray:
     return table[case]
 
 
-# Which tensor peak applies, by what the counter or the kernel calls its operands.
-_TENSOR_WORDS = {
-    "fp16_tensor_fp16_accumulate": r"src_fp16_dst_fp16",
-    "fp8_tensor": r"fp8|e4m3|e5m2",
-    "fp4_tensor": r"fp4|e2m1",
-    "tf32_tensor": r"tf32|s1688gemm",
-    "bf16_tensor": r"bf16|bfloat16",
-    "int8_tensor": r"int8|imma|i8816|i16832",
-    "fp64_tensor": r"fp64|dmma|d884",
-    # No "hmma": that instruction multiplies fp16, bf16 and tf32.
-    "fp16_tensor": r"fp16|(?<!b)f16|half|h884|h1688|h16816",
-}
-
-
 def tensor_pipe(metric_source: str, kernel_name: str) -> str:
     """The pipe of `hardware_peaks.PIPES` that a kernel's tensor flop went through.
 
@@ -280,7 +266,8 @@ def tensor_pipe(metric_source: str, kernel_name: str) -> str:
 
 def _named_pipe(text: str) -> str:
     """The one tensor pipe whose words are in the text; '' where none or several kinds are named."""
-    found = [pipe for pipe, words in _TENSOR_WORDS.items() if re.search(words, text)]
+    pipes = ((name.removeprefix("pipe "), words) for name, words in PATTERNS.items() if name.startswith("pipe "))
+    found = [pipe for pipe, words in pipes if re.search(words, text)]
     if "fp16_tensor_fp16_accumulate" in found and "dst_fp32" in text:
         found.remove("fp16_tensor_fp16_accumulate")
     kinds = {pipe.removesuffix("_fp16_accumulate") for pipe in found}

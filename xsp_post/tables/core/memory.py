@@ -22,7 +22,7 @@ from xsp_post.model.schemas.units import format_bytes
 from xsp_post.model.trace import MemoryKind
 from xsp_post.model.tree import NodeKind, Tree
 from xsp_post.tables.core.columns import Threads, layer_index
-from xsp_post.tables.core.phases import BACKWARD, FORWARD, NONE, OTHER, node_phases
+from xsp_post.tables.core.phases import NONE, node_phases, with_rest
 from xsp_post.tree.layering import forward_of_backward
 
 if TYPE_CHECKING:
@@ -223,12 +223,7 @@ class _Memory:
     def _phases(self) -> np.ndarray:
         """Code of `kinds.PHASES` of each allocation, as of kernels; all "" where no backward work allocates."""
         of_node = np.append(node_phases(self.tree), NONE)
-        phase = of_node[self.node]
-        if not (phase == BACKWARD).any():
-            return np.zeros(len(phase), np.int64)
-        numbered = np.append(self.tree.nodes["sequence"].to_numpy(), -1)[self.node] >= 0
-        rest = np.where(numbered | (self.layer >= 0), FORWARD, OTHER)
-        return np.where(phase == NONE, rest, phase).astype(np.int64)
+        return with_rest(self.tree, of_node[self.node], self.node, self.layer >= 0)
 
     def timeline(self, memory_id: np.ndarray) -> pd.DataFrame:
         events, made = self.events, self.size > 0

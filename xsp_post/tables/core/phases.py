@@ -21,12 +21,16 @@ def kernel_phases(tree: Tree, kernels: pd.DataFrame) -> np.ndarray:
     node, launch_node = kernels["node_id"].to_numpy(), kernels["launch_node_id"].to_numpy()
     phase = of_node[np.where(launch_node > 0, launch_node, node)]
     phase = np.where(phase == NONE, of_node[node], phase)
+    in_layer = (kernels["layer_node_id"].to_numpy() >= 0) & _is_before_backward(kernels, phase == BACKWARD)
+    return with_rest(tree, phase, node, in_layer)
+
+
+def with_rest(tree: Tree, phase: np.ndarray, node: np.ndarray, in_layer: np.ndarray) -> np.ndarray:
+    """Codes of `PHASES` with those of what no range tells: forward what autograd numbered, or a layer has, else other.
+    All '' where nothing is backward."""
     if not (phase == BACKWARD).any():
-        return np.zeros(len(kernels), np.int8)
-    numbered = np.append(tree.nodes["sequence"].to_numpy(), -1)
-    is_forward = (numbered[node] >= 0) | (
-        (kernels["layer_node_id"].to_numpy() >= 0) & _is_before_backward(kernels, phase == BACKWARD)
-    )
+        return np.zeros(len(phase), np.int8)
+    is_forward = in_layer | (np.append(tree.nodes["sequence"].to_numpy(), -1)[node] >= 0)
     return np.where(phase == NONE, np.where(is_forward, FORWARD, OTHER), phase).astype(np.int8)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from xsp_post.base import children, errors, stops
 from xsp_post.base.errors import ToolError, XspPostError
@@ -46,26 +46,28 @@ class Availability:
     remedy: str  # what to do where it is missing ('' where it is there)
 
 
-class Collector(Protocol):
+class Collector:
     """A way to make captures."""
 
     name: str
+    gives: str
 
     def check(self) -> Availability:
         """Whether it can be used here; starts nothing that lasts."""
+        raise NotImplementedError
 
     def shares_process(self, device: str) -> bool:
         """Whether it may be on in some blocks of a process, and leaves no trace in the others."""
+        return False
 
     def collect(self, plan: CapturePlan) -> Capture:
         """Make one capture in ``plan.directory``, which exists and is empty."""
+        raise NotImplementedError
 
 
-class ToolCollector:
+class ToolCollector(Collector):
     """A collector that is a command line tool, attached to the whole child."""
 
-    name: str
-    gives: str
     remedy: str
     missing: str  # code of the error where it is not there
 
@@ -79,9 +81,6 @@ class ToolCollector:
             found = f"{self.name} was not found" if tool is None else f"{tool.path} does not answer --version"
             return Availability(self.name, False, "", found, self.gives, self.remedy)
         return Availability(self.name, True, tool.version, str(tool.path), self.gives, "")
-
-    def shares_process(self, device: str) -> bool:
-        return False
 
     def required(self) -> Tool:
         """The tool. ToolError where it is not installed."""

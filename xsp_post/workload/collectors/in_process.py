@@ -13,17 +13,15 @@ from dataclasses import replace
 from xsp_post.base.lazy import package_version
 from xsp_post.model.capture import DONE, Capture, CapturePlan
 from xsp_post.model.levels import RUN_LAYER
-from xsp_post.workload.collectors.base import Availability, begin, child_command, conclude, run_child
+from xsp_post.workload.collectors.base import Availability, Collector, begin, child_command, conclude, run_child
 
 CPU_KERNELS = "leaf operators of torch on the CPU (there are no GPU kernels)"
 GPU_KERNELS = "GPU kernels"
 
 
-class InProcess:
+class InProcess(Collector):
     """A collector whose profiler, if it has one, is started and stopped by the measured process itself."""
 
-    name: str
-    gives: str
     profiler: str  # as in workload.recorder.Recording
     files: dict[str, str]  # role -> file that the child writes
 
