@@ -7,14 +7,14 @@ import pandas as pd
 import pytest
 from builders import ExportBuilder
 from helpers import small_analysis
-from paper.data import MIB, Builder, KernelRow, LayerRow
+from paper.data import MIB, Builder, KernelRow, LayerRow, compute_all
 from paper.systems import paper_system
 
 from xsp_post.model.results import Analysis, for_people
 from xsp_post.model.schemas import TABLES, column_names
 from xsp_post.pipeline import analyze
 from xsp_post.reports.fleet_page import headlines
-from xsp_post.tables.analyses import compute_all, fleet
+from xsp_post.tables.analyses import fleet
 from xsp_post.tables.analyses.cases import deepest
 
 MS, GFLOP, GB = 1e6, 1e9, 1e9

@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from paper.data import MIB, PAPER_ERRORS, Builder, KernelRow, LayerRow, folder, printed
+from paper.data import MIB, PAPER_ERRORS, Builder, KernelRow, LayerRow, compute_all, folder, printed
 from paper.systems import PAPER_SYSTEMS, paper_system
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES
 from xsp_post.model.levels import RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.tables.analyses import compute_all
 from xsp_post.tables.analyses.evaluation import convolution_ratio
 from xsp_post.tables.reconcile import overhead
 

@@ -8,18 +8,37 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from xsp_post.base.findings import Finding
+from xsp_post.model import options as user
 from xsp_post.model.levels import RUN_KERNEL
-from xsp_post.model.results import Analysis
+from xsp_post.model.results import Analysis, Results
 from xsp_post.model.schemas import TABLES
+from xsp_post.tables.analyses.options import Options
+from xsp_post.tables.catalogue import ANALYSES, OF_WORKLOAD
+from xsp_post.tables.graph import Graph
 
 MIB = 2**20
 _BESIDE_THE_CHECKOUT = Path(__file__).resolve().parents[2].parent / "shared" / "paper"
+
+
+def compute_all(
+    results: Results, options: user.Options = user.DEFAULTS, **choices: Any
+) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
+    """All tables of the analyses by name (without data: zero rows, all columns), and what was odd.
+
+    ``choices`` are fields of `Options`, e.g. ``roof="fp32"``. Raises UsageError for an unknown choice.
+    """
+    chosen = replace(Options.of(options), **choices)
+    names = [name for step in ANALYSES for name in step.names]
+    graph = Graph(results, OF_WORKLOAD, {"options": chosen}, remade=names)
+    return {name: graph.frame(name) for name in names}, graph.raised()
 
 
 def folder() -> Path | None:

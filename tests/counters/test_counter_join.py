@@ -12,11 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.counters.join import STEPS, join
+from xsp_post.counters.join import STEPS, tables
 from xsp_post.model.counters import ACTION_DTYPES, DURATION, PATH_SEPARATOR, QUANTITIES, CounterReport
+from xsp_post.model.results import empty_table
 
 LAYERS = ("conv1:Conv2d", "bn1:BatchNorm2d", "fc:Linear")
 Launch = tuple[str, str]  # layer, kernel
+
+
+def join(kernels, nodes, reports, devices=None, captures=None):
+    devices = empty_table("devices") if devices is None else devices
+    captures = empty_table("captures") if captures is None else captures
+    made, found = tables(kernels, nodes, reports, devices, captures)
+    return made["kernel_metrics"], found, made["counter_join"]
 
 
 def analysis(iterations: list[list[Launch]], *, phase: str = "model") -> tuple[pd.DataFrame, pd.DataFrame]:

@@ -12,7 +12,8 @@ from recorded import analyzed
 from xsp_post.exporters import export
 from xsp_post.model.options import Options
 from xsp_post.pipeline import analyze
-from xsp_post.replay.critical_path import critical_path, middle_execution, recorded_clock
+from xsp_post.replay.critical_path import critical_path, middle_execution
+from xsp_post.replay.executions import recorded_clock
 from xsp_post.replay.fidelity import identity_of
 
 CAPTURES = (

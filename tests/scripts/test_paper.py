@@ -7,13 +7,12 @@ import numpy as np
 import pytest
 from paper import check, data
 from paper.check import Line, half_unit, number_line
-from paper.data import Builder, KernelRow
+from paper.data import Builder, KernelRow, compute_all
 from paper.systems import paper_system
 from paper.trimmed_mean import paper_trimmed_mean
 
 from xsp_post.arrays.statistics import trimmed_mean
 from xsp_post.model.results import with_unknown
-from xsp_post.tables.analyses import compute_all
 
 needs_data = pytest.mark.skipif(
     data.folder() is None, reason="the paper's data is not at hand (XSP_POST_PAPER, or ../shared/paper)"

@@ -8,12 +8,13 @@ import pytest
 from helpers import frame_of, small_analysis
 from hypothesis import given
 from hypothesis import strategies as st
+from paper.data import compute_all
 from properties import examples
 
 from xsp_post.base.errors import UsageError
 from xsp_post.model import schemas
 from xsp_post.model.results import Analysis
-from xsp_post.tables.analyses import Options, compute_all
+from xsp_post.tables.analyses.options import Options
 from xsp_post.tables.catalogue import ANALYSES, find, why_empty
 
 US = 1000
@@ -309,8 +310,9 @@ def test_a_million_kernels_keep_the_longest_in_a08():
 
 def test_marks_that_cover_too_little_of_the_model_give_no_verdict(root):
     """The layers of the example with their marks; then as if nothing were known of the residual additions."""
+    from paper.data import compute_all
+
     from xsp_post.pipeline import analyze
-    from xsp_post.tables.analyses import compute_all
 
     analysis = analyze([root / "examples" / "resnet50_generated.sqlite"])
     whole = analysis.frame("a15").iloc[0]

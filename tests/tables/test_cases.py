@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from helpers import frame_of, small_analysis
+from paper.data import compute_all
 
 from xsp_post.arrays.batch_sizes import gain_per_doubling, optimal_position
 from xsp_post.model.results import Analysis
-from xsp_post.tables.analyses import compute_all
 from xsp_post.tables.analyses.cases import find_cases
 
 

@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from helpers import frame_of
+from paper.data import compute_all
 
 from xsp_post.hardware.gpus import Peaks
 from xsp_post.model.results import Analysis
-from xsp_post.tables.analyses import compute_all
 from xsp_post.tables.analyses.kernel_tables import say_above_roof
 from xsp_post.tables.analyses.roofline import pipe_of_name, tensor_pipe
 

@@ -92,14 +92,10 @@ def compare(base: Results, other: Results, options: CompareOptions | None = None
     if apart > least:
         heads = [replace(one, outside=float(np.expm1(outside))) for one in heads]
     clocks = clock_statements(base, other, frames["compare_names"])
-    said = [
-        *statements(frames, shape, found, clocks, heads, are_operators),
-        *step_statements(steps),
-        *memory_statements(memory),
-    ]
-    frames["compare_summary"] = _shaped(
-        "compare_summary", pd.DataFrame(said, columns=["subject", "statement", "is_difference"])
-    )
+    said = statements(frames, shape, found, clocks, heads, are_operators)
+    said += [*step_statements(steps), *memory_statements(memory)]
+    summary = pd.DataFrame(said, columns=["subject", "statement", "is_difference"])
+    frames["compare_summary"] = _shaped("compare_summary", summary)
     return Analysis(frames)
 
 
@@ -115,11 +111,9 @@ def _least_spread(results: Results) -> float:
 def _models(sides: list[Side], work: list[pd.DataFrame], spread: float, heads: list[Headline]) -> pd.DataFrame:
     """What ``heads`` say of a quantity is said of it here: its times, and the interval of the change."""
     keys = ["pair_index", "quantity"]
-    samples = pd.concat(
-        [matching.model_samples(*pair) for pair in zip(sides, work)]
-        + [paces(side) for side in sides if any(head.window == PERIOD for head in heads)],
-        ignore_index=True,
-    )
+    parts = [matching.model_samples(*pair) for pair in zip(sides, work)]
+    parts += [paces(side) for side in sides if any(head.window == PERIOD for head in heads)]
+    samples = pd.concat(parts, ignore_index=True)
     is_count = samples["quantity"] == "kernel_count"
     table = pd.concat(
         [_tested(samples[~is_count], keys, spread), _tested(samples[is_count], keys, spread, resolution=0.0)]
@@ -185,12 +179,8 @@ def _kernels(samples: pd.DataFrame, spread: float) -> pd.DataFrame:
     table = _tested(_with_zeros(samples, keys), keys, spread)
     steady = _steady(samples, keys)
     counts = samples.groupby([*keys, "side"], sort=False)["count"].mean().unstack("side").reindex(columns=[BASE, OTHER])
-    table = table.merge(
-        counts.rename(columns={BASE: "base_kernels", OTHER: "other_kernels"}).reset_index(),
-        on=keys,
-        how="left",
-        validate="one_to_one",
-    )
+    counts = counts.rename(columns={BASE: "base_kernels", OTHER: "other_kernels"}).reset_index()
+    table = table.merge(counts, on=keys, how="left", validate="one_to_one")
     first = samples.groupby(keys, sort=False).agg(first=("first", "min"), layer_index=("layer_index", "first"))
     table = table.merge(first.reset_index(), on=keys, how="left", validate="one_to_one")
     table = table.merge(steady, on=keys, how="left", validate="one_to_one").assign(other_name="")
@@ -253,14 +243,10 @@ def _with_changed(table: pd.DataFrame, samples: pd.DataFrame, spread: float) -> 
     if pairs.empty:
         return table
     # the other side's samples are taken for those of the name they replace, and tested like any pair
-    renamed = samples.merge(
-        pairs[[*_LAYER, "name", "name_new"]].rename(columns={"name": "old", "name_new": "name"}),
-        on=[*_LAYER, "name"],
-        how="left",
-        validate="many_to_one",
-    )
-    renamed["name"] = renamed["old"].where((renamed["side"] == OTHER) & renamed["old"].notna(), renamed["name"])
     keys = [*_LAYER, "name"]
+    olds = pairs[[*keys, "name_new"]].rename(columns={"name": "old", "name_new": "name"})
+    renamed = samples.merge(olds, on=keys, how="left", validate="many_to_one")
+    renamed["name"] = renamed["old"].where((renamed["side"] == OTHER) & renamed["old"].notna(), renamed["name"])
     chosen = renamed.merge(pairs[keys], on=keys, validate="many_to_one")
     tested = _tested(chosen, keys, spread).merge(pairs[[*keys, "name_new"]], on=keys, validate="one_to_one")
     tested = tested.rename(columns={"name_new": "other_name"})

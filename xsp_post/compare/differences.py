@@ -17,7 +17,7 @@ import pandas as pd
 
 from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.statistics import compare_summaries, summarise_groups, t_quantiles
-from xsp_post.tables.analyses.frames import divide
+from xsp_post.tables.analyses.frames import FloatArray, IntArray, divide
 
 SIGNIFICANCE = 0.05
 POWER = 0.8
@@ -32,9 +32,6 @@ REPEATED_SHARE = 0.25
 RESOLUTION_NS = 500.0
 STAND_IN_FREEDOM = 12.0
 CAPTURES, ITERATIONS = "captures", "iterations"
-
-FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
 
 # What a difference is called.
 SLOWER, FASTER, NOT_SHOWN = "slower", "faster", "no difference shown"

@@ -36,34 +36,21 @@ _NAME_HERE = "\0"  # where a finding's example names its report
 MOST_EXTRA_METRICS = 40  # of the tool's own names, in addition to our quantities
 
 
-def tables(
-    kernels: pd.DataFrame, nodes: pd.DataFrame, reports: Sequence[CounterReport], devices: pd.DataFrame,
-    captures: pd.DataFrame,
-) -> tuple[dict[str, pd.DataFrame], list[Finding]]:  # fmt: skip
-    """The tables ``kernel_metrics`` and ``counter_join``, and the findings of `join`."""
-    metrics, found, steps = join(kernels, nodes, reports, devices=devices, captures=captures)
-    return {"kernel_metrics": metrics, "counter_join": steps}, found
-
-
 def no_metrics() -> pd.DataFrame:
     return pd.DataFrame(columns=column_names("kernel_metrics"))
 
 
-def join(
-    kernels: pd.DataFrame,
-    nodes: pd.DataFrame,
-    reports: Sequence[CounterReport],
-    *,
-    devices: pd.DataFrame | None = None,
-    captures: pd.DataFrame | None = None,
-) -> tuple[pd.DataFrame, list[Finding], pd.DataFrame]:
-    """Counters of all kernels: (kernel_metrics, findings, steps).
+def tables(
+    kernels: pd.DataFrame, nodes: pd.DataFrame, reports: Sequence[CounterReport], devices: pd.DataFrame,
+    captures: pd.DataFrame,
+) -> tuple[dict[str, pd.DataFrame], list[Finding]]:  # fmt: skip
+    """The tables ``kernel_metrics`` and ``counter_join``, and what was found.
 
     `kernels` and `nodes` are tables of an Analysis. The GPU of each report is compared with `devices`; `captures`
     keeps reports to captures of their batch size (where both are known). The tool's own metrics are kept beside our
     quantities where a report has at most `MOST_EXTRA_METRICS` more than these need. kernel_metrics: at most one row per
-    kernel and metric; where several reports give one, the better step, then the earlier report. steps: report_name,
-    capture_id, step, kernel_count, kernel_ns; per report and capture the counts add up to its kernels.
+    kernel and metric; where several reports give one, the better step, then the earlier report. counter_join: per
+    report and capture the counts add up to its kernels.
     """
     parts, steps, findings = [], [], list[Finding]()
     reports_of_findings = list[str]()  # the report of each finding
@@ -84,7 +71,7 @@ def join(
         metrics = _with_flop_over_reports(metrics)
     columns = ["report_name", "capture_id", "step", "kernel_count", "kernel_ns"]
     counted = pd.concat(steps, ignore_index=True)[columns] if steps else pd.DataFrame(columns=columns)
-    return metrics, _merge_alike(findings, reports_of_findings), counted
+    return {"kernel_metrics": metrics, "counter_join": counted}, _merge_alike(findings, reports_of_findings)
 
 
 def _merge_alike(findings: Sequence[Finding], reports_of_findings: Sequence[str]) -> list[Finding]:
@@ -294,16 +281,12 @@ def _count_steps(kernels: pd.DataFrame, step: np.ndarray) -> pd.DataFrame:
     })  # fmt: skip
 
 
-def _is_of_batch(report: CounterReport, captures: pd.DataFrame | None, capture_id: int) -> bool:
-    if captures is None or report.batch_size < 0:
-        return True
+def _is_of_batch(report: CounterReport, captures: pd.DataFrame, capture_id: int) -> bool:
     sizes = captures.loc[captures["capture_id"] == capture_id, "batch_size"]
-    return bool(sizes.isin([-1, report.batch_size]).all())
+    return report.batch_size < 0 or bool(sizes.isin([-1, report.batch_size]).all())
 
 
-def _unlike_gpus(report: CounterReport, devices: pd.DataFrame | None, capture_id: int) -> list[Finding]:
-    if devices is None or devices.empty:
-        return []
+def _unlike_gpus(report: CounterReport, devices: pd.DataFrame, capture_id: int) -> list[Finding]:
     ours = {str(name) for name in devices.loc[devices["capture_id"] == capture_id, "gpu_name"] if name}
     theirs = {str(name) for name in report.actions["gpu_name"] if name}
     if not ours or not theirs or ours & theirs:

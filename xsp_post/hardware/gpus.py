@@ -235,21 +235,12 @@ def _override(path: Path, entry: Mapping[str, Any]) -> Peaks:
         else:
             raise _bad_file(path, f"has an unknown key {key!r}")
     l2_bytes = others.get("l2_bytes")
-    return Peaks(
-        str(entry.get("gpu_name", "*")),
-        flop_per_s,
-        others.get("memory_bandwidth_bytes_per_s"),
-        int(l2_bytes) if l2_bytes else None,
-        FROM_FILE,
-        str(entry.get("source") or f"file {path.name}"),
-    )
+    name, source = str(entry.get("gpu_name", "*")), str(entry.get("source") or f"file {path.name}")
+    bandwidth, l2 = others.get("memory_bandwidth_bytes_per_s"), int(l2_bytes) if l2_bytes else None
+    return Peaks(name, flop_per_s, bandwidth, l2, FROM_FILE, source)
 
 
 def _bad_file(path: Path, what: str) -> UsageError:
-    return UsageError(
-        f"The peaks file {path.name} {what}.",
-        code="peaks-file",
-        hint="Keys: gpu_name, memory_bandwidth_bytes_per_s, l2_bytes, source, and <pipe>_flop_per_s with <pipe> one of "
-        + ", ".join(PIPES)
-        + ".",
-    )
+    keys = "Keys: gpu_name, memory_bandwidth_bytes_per_s, l2_bytes, source, and <pipe>_flop_per_s with <pipe> one of"
+    hint = f"{keys} {', '.join(PIPES)}."
+    return UsageError(f"The peaks file {path.name} {what}.", code="peaks-file", hint=hint)

@@ -25,16 +25,10 @@ from xsp_post.replay.graph import (
 )
 from xsp_post.replay.simulate import NEVER, Program
 
-HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = (
-    "host",
-    "launch call",
-    "launch latency",
-    "gap between operations",
-    "synchronisation",
-)
-COMMUNICATION = "communication"
-KINDS = (*(kind.name.lower() for kind in ActivityKind), COMMUNICATION, HOST, LAUNCH, LATENCY, STREAM_GAP,
-         SYNCHRONISATION)  # fmt: skip
+COMMUNICATION, HOST, LAUNCH, LATENCY, STREAM_GAP, SYNCHRONISATION = OTHERS = (
+    "communication", "host", "launch call", "launch latency", "gap between operations", "synchronisation",
+)  # fmt: skip
+KINDS = (*(kind.name.lower() for kind in ActivityKind), *OTHERS)
 COLUMNS = ("kind", "layer_index", "operation_index", "start_ns", "end_ns")
 _WORDS = pd.Index(KINDS, dtype=object)
 _NUMBER = {word: number for number, word in enumerate(KINDS)}
@@ -146,9 +140,7 @@ def _decisive(steps: Steps, at: np.ndarray) -> np.ndarray:
     rows = np.flatnonzero(steps.kind == RETURN)
     if len(rows):  # the waits of one call follow one another; the last is its return, the others begin with the call
         calls = np.flatnonzero(steps.kind == CALL)
-        begun = (
-            pd.Series(at[calls], index=steps.index[calls]).reindex(steps.index[rows]).fillna(NEVER).to_numpy(np.int64)
-        )
+        begun = pd.Series(at[calls], steps.index[calls]).reindex(steps.index[rows]).fillna(NEVER).to_numpy(np.int64)
         until = np.maximum(ready_second[rows], begun)
         until = pd.Series(until).groupby(steps.index[rows]).cummax().to_numpy()
         inner = np.flatnonzero(steps.index[rows[:-1]] == steps.index[rows[1:]])
@@ -213,13 +205,8 @@ def _frame(
     low, high = _in_turn(came, began), _in_turn(began, done)
     kept = np.flatnonzero(high > low)
     step = kept // 2
-    columns: tuple[np.ndarray, ...] = (
-        _in_turn(before, own)[kept],
-        layer[step],
-        np.where(kept % 2, operation[step], -1),
-        low[kept],
-        high[kept],
-    )
+    ran = np.where(kept % 2, operation[step], -1)
+    columns: tuple[np.ndarray, ...] = (_in_turn(before, own)[kept], layer[step], ran, low[kept], high[kept])
     rest = int(done[-1]) if count else begin_ns
     if rest < end_ns:  # the host went on after its last call
         columns = tuple(np.append(of, last) for of, last in zip(columns, (_NUMBER[HOST], -1, -1, rest, end_ns)))

@@ -34,9 +34,7 @@ class Executions:
     lead_ns: np.ndarray  # from its start on the host to that call
     before: np.ndarray  # the call before its start, −1 none
     since_ns: np.ndarray  # from the end of that call to its start
-    begin_ns: (
-        np.ndarray
-    )  # its start on the recording's clock where no call was before it, which nothing moves; else NaN
+    begin_ns: np.ndarray  # its start on the recording's clock where no call was before, which nothing moves; else NaN
     last_call: np.ndarray  # its last host call, −1 none
     tail_ns: np.ndarray  # from that call's end to its end on the host, NaN: it ends with its device work
     process: np.ndarray  # that ran it: only those of one process follow one another

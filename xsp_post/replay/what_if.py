@@ -58,17 +58,11 @@ class Prediction(NamedTuple):
     def frame(self) -> pd.DataFrame:
         """One row per predicted quantity."""
         rows = [("latency", self.latency), *([("period", self.period)] if self.period else [])]
-        return pd.DataFrame(
-            [
-                {
-                    "capture_id": self.capture_id, "quantity": name, "measured_ns": one.measured_ns,
-                    "predicted_ns": one.predicted_ns, "low_ns": one.low_ns, "high_ns": one.high_ns,
-                    "change_ratio": one.change_ratio, "error_ratio": self.error_ratio,
-                    "spread_ratio": self.spread_ratio,
-                }
-                for name, one in rows
-            ]
-        )  # fmt: skip
+        frame = pd.DataFrame([
+            {"capture_id": self.capture_id, "quantity": name, **one._asdict(), "change_ratio": one.change_ratio}
+            for name, one in rows
+        ])  # fmt: skip
+        return frame.assign(error_ratio=self.error_ratio, spread_ratio=self.spread_ratio)
 
 
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Prediction:

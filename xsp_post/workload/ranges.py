@@ -25,7 +25,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Protocol
 
@@ -264,12 +264,11 @@ def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Modu
 
 @contextmanager
 def hooked(hooks: Iterable[tuple[nn.Module, Callable[..., None], Callable[..., None]]]) -> Iterator[None]:
-    """Each module's calls with a hook before and one after, also where they raise, while the block runs."""
+    """Each module's calls with a hook before and one after, while the block runs."""
     handles: list[Any] = []
     try:
         for module, before, after in hooks:
-            handles.append(module.register_forward_pre_hook(before))
-            handles.append(module.register_forward_hook(after, always_call=True))
+            handles += [module.register_forward_pre_hook(before), module.register_forward_hook(after)]
         yield
     finally:
         for handle in handles:
@@ -287,7 +286,7 @@ class LayerRanges:
         has_containers: bool = True, synchronize: Callable[[], None] | None = None, is_attached: bool = True,
     ) -> None:  # fmt: skip
         self._calls: dict[str, int] = {}
-        self._attached = ExitStack()
+        self._handles: list[Any] = []
         self._sink = sink
         layers = select_layers(model, depth, kinds)
         self._hooked = [
@@ -299,7 +298,10 @@ class LayerRanges:
 
     def attach(self) -> None:
         """Put every hook on the model."""
-        self._attached.enter_context(hooked(self._hooked))
+        for module, before, after in self._hooked:
+            self._handles.append(module.register_forward_pre_hook(before))
+            # always_call: the range also ends when the layer raises
+            self._handles.append(module.register_forward_hook(after, always_call=True))
 
     def begin_iteration(self) -> None:
         """Count the calls of every layer from 0 again."""
@@ -307,7 +309,9 @@ class LayerRanges:
 
     def remove(self) -> None:
         """Take every hook off the model."""
-        self._attached.close()
+        for handle in self._handles:
+            handle.remove()
+        self._handles.clear()
 
     def _hooks(
         self, path: str, layer_type: str, synchronize: Callable[[], None] | None

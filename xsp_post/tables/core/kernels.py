@@ -16,7 +16,7 @@ from xsp_post.tree.pieces import spans
 
 _DIRECTIONS = pd.Index(dict.fromkeys(COPY_DIRECTIONS))
 _OF_COPY_KIND = _DIRECTIONS.get_indexer(pd.Index(COPY_DIRECTIONS))
-_MEMORY = pd.Index(["" if kind is MemoryKind.UNKNOWN else kind.name.lower().replace("_", " ") for kind in MemoryKind])
+MEMORY_KINDS = pd.Index(["", *(kind.name.lower().replace("_", " ") for kind in MemoryKind if kind)])  # 0: unknown
 
 
 def operations_frame(tree: Tree) -> pd.DataFrame:
@@ -88,7 +88,7 @@ def copy_directions(copy_kind: np.ndarray) -> "pd.Categorical[str]":
 
 def memory_kind_names(kind: np.ndarray) -> "pd.Categorical[str]":
     """Where the host's side lies: pageable, pinned, managed …; '' unknown."""
-    return pd.Categorical.from_codes(kind, _MEMORY)
+    return pd.Categorical.from_codes(kind, MEMORY_KINDS)
 
 
 def kernels_frame(tree: Tree, threads: Threads) -> pd.DataFrame:

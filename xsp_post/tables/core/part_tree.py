@@ -12,12 +12,13 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.model.levels import Level
 from xsp_post.model.results import side_by_side
-from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind, MemoryKind
+from xsp_post.model.trace import COPY_DIRECTIONS, ActivityKind
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, Tree
 from xsp_post.replay.idle import Idle
 from xsp_post.replay.windows import LAUNCH_SHAPE
 from xsp_post.tables.core.captures import amounts_of_capture
 from xsp_post.tables.core.idle import CAUSES
+from xsp_post.tables.core.kernels import MEMORY_KINDS
 from xsp_post.tree.amounts import roll_up
 from xsp_post.tree.pieces import PIECES, in_pieces
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame
@@ -159,15 +160,12 @@ def _activities(rows: pd.DataFrame, kernels: pd.DataFrame, copies: pd.DataFrame)
         "source_text_id": np.where(said != "", len(texts) + lines, -1),
         "name_id": names.astype(np.int64), "kernel_id": both["kernel_id"].to_numpy(),
         "copy_kind": np.maximum(pd.Index(COPY_DIRECTIONS).get_indexer(pd.Index(both["direction"].astype(object))), 0),
-        "memory_kind": np.maximum(_MEMORY.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
+        "memory_kind": np.maximum(MEMORY_KINDS.get_indexer(pd.Index(both["memory_kind"].astype(object))), 0),
     } | {
         column: both[column].to_numpy(np.int64)
         for column in ("start_ns", "end_ns", "process_id", "device_id", "stream_id", "iteration_index", "bytes")
     } | {column: both[column].fillna(0).to_numpy(np.int64) for column in LAUNCH_SHAPE if column in both})  # fmt: skip
     return frame, np.asarray([*texts, *line_texts], object)
-
-
-_MEMORY = pd.Index([kind.name.lower().replace("_", " ") for kind in MemoryKind])
 
 
 def _idle(
