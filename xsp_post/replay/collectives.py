@@ -16,19 +16,10 @@ from xsp_post.model.results import empty_table, typed
 from xsp_post.model.schemas import column_names
 from xsp_post.names.families import joins_ranks, normalise_kernel_name
 from xsp_post.names.groups import axis_of_group
+from xsp_post.replay.calls import PATTERNS
 
-# nccl-tests/doc/PERFORMANCE.md: bus bandwidth = bytes / time × factor, n ranks. Bytes: the larger of both sides.
-_FACTORS = (
-    ("all_reduce", re.compile(r"all_?reduce", re.I), lambda n: 2 * (n - 1) / n),
-    ("all_gather", re.compile(r"all_?gather", re.I), lambda n: (n - 1) / n),
-    ("reduce_scatter", re.compile(r"reduce_?scatter", re.I), lambda n: (n - 1) / n),
-    ("all_to_all", re.compile(r"all_?2_?all|all_?to_?all", re.I), lambda n: (n - 1) / n),
-    ("broadcast", re.compile(r"broadcast|bcast", re.I), lambda n: 1.0),
-    ("send", re.compile(r"^i?send$", re.I), lambda n: 1.0),
-    ("recv", re.compile(r"^i?recv$", re.I), lambda n: 1.0),
-    ("send_recv", re.compile(r"send|recv", re.I), lambda n: 1.0),
-    ("reduce", re.compile(r"reduce", re.I), lambda n: 1.0),
-)
+_KINDS = {name.removeprefix("collective "): text for name, text in PATTERNS.items() if name.startswith("collective ")}
+_IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")  # each rank has a part of what is moved
 POINT_TO_POINT = ("send", "recv", "send_recv")
 _RANK = ["capture_id", "process_id", "device_id"]
 _OF_MEETINGS = ("transfer_ns", "launch_skew_ns", "waiting_ns", "rank_count", "meeting_index", "late_ns", "is_last")
@@ -38,16 +29,16 @@ _LEAST_MATCHED = 3  # collectives that a clock offset is taken from
 
 def collective_kind(name: str) -> str:
     """Which collective a kernel or operator name says; '' unknown."""
-    return next((kind for kind, pattern, _ in _FACTORS if pattern.search(name)), "")
+    return next((kind for kind, pattern in _KINDS.items() if re.search(pattern, name)), "")
 
 
 def bus_factor(kind: np.ndarray, rank_count: np.ndarray) -> np.ndarray:
-    """What nccl-tests multiplies bytes per time with; NaN where the kind or the number of ranks is unknown."""
-    factor = np.full(len(kind), np.nan)
-    for name, _, of_ranks in _FACTORS:
-        rows = (kind == name) & (rank_count >= 1)
-        factor[rows] = of_ranks(rank_count[rows])
-    return factor
+    """What bytes per time are multiplied with for the bus bandwidth (nccl-tests/doc/PERFORMANCE.md; bytes: the larger
+    of both sides); NaN where the kind or the number of ranks is unknown."""
+    known = rank_count >= 1
+    others = np.divide(rank_count - 1, rank_count, out=np.full(len(kind), np.nan), where=known)
+    is_kind = [kind == "all_reduce", np.isin(kind, _IN_PARTS), known & np.isin(kind, [*_KINDS])]
+    return np.select(is_kind, [2 * others, others, 1.0], np.nan)
 
 
 def collectives_frame(kernels: pd.DataFrame, messages: pd.DataFrame | None = None) -> pd.DataFrame:

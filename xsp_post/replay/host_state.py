@@ -7,6 +7,7 @@ the cause it would be of a wait, the call, and the innermost range.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
@@ -35,12 +36,6 @@ from xsp_post.replay.others import AtWork, innermost_stretches, who_worked
 from xsp_post.replay.waits import polls
 
 _INTERVAL = ("thread_index", "start_ns", "end_ns")
-# Beginnings of the names of overheads that say what the profiler did.
-_OVERHEADS = (
-    "CUDA profiling data flush", "CUDA profiling initialization", "CUDA profiling", "OS runtime libraries profiling",
-    "CUPTI", "dlopen", "TLS allocation", "Chunk Allocation", "Lazy", "Runtime Triggered Module Loading",
-    "Module loading", "Instrumentation", "Activity Buffer", "Buffer Flush", "Command Buffer Full", "Overhead",
-)  # fmt: skip
 _LATEST = np.iinfo(np.int64).max
 _FEW = 4  # intervals a stretch: to look for those that overlap one costs more than it saves
 _STRETCH = 1 << 16  # intervals looked through together
@@ -419,8 +414,8 @@ class HostState:
         ids = np.full(len(strings) + 1, -1, np.int64)  # the last one: no name
         for name in np.unique(self.tree.trace.profiler_overhead["name_id"].to_numpy()).tolist():
             if name >= 0:
-                text = str(strings[name])
-                ids[name] = self.text_id(next((kind for kind in _OVERHEADS if text.startswith(kind)), "profiler"))
+                said = re.match(PATTERNS["overhead"], str(strings[name]))
+                ids[name] = self.text_id(said[0] if said else "profiler")
         return ids
 
     # -- host code, by the frame it was spent in -------------------------------------------------

@@ -16,25 +16,16 @@ from xsp_post.arrays.cutting import Keys
 from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
 from xsp_post.replay import edges
-from xsp_post.replay.calls import MAKES
-from xsp_post.replay.edges import ALLOCATION, CALLS, DEVICE_WAIT, EVENT_ORDER, EVENT_WAIT, STREAM_WAIT
+from xsp_post.replay.calls import PATTERNS
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, EVENT_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
-_QUERY = re.compile(r"^(?:cuda|hip|cu)(?:Event|Stream)Query")
 _LEAST_QUERIES, _AGAIN_NS = 3, 10_000  # of one poll, each so soon after the one before
-_FUNCTION = re.compile(r"^(?:cuda|hip|cu)(?:LaunchHostFunc|StreamAddCallback)")
 COLUMNS = ("kind", "from_id", "to_id", "process_id", "thread_id", "stream_id", "call_name", "start_ns", "end_ns",
            "from_name", "to_name")  # fmt: skip
-# cudaFree, cudaHostUnregister and cudaFreeHost wait for all work of the device before they return memory
-_PATTERNS = (
-    (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Device|Thread)Synchronize|^(?:cu|hip)CtxSynchronize")),
-    (DEVICE_WAIT, re.compile(r"^(?:cuda|hip)(?:Free|FreeHost|HostFree|HostUnregister)$|^cuMemFree(?:Host)?(?:_v2)?$")),
-    (STREAM_WAIT, re.compile(r"^(?:cuda|hip|cu)StreamSynchronize")),
-    (EVENT_WAIT, re.compile(r"^(?:cuda|hip|cu)EventSynchronize")),
-    (ALLOCATION, re.compile(r"^(?:cuda|hip)(?:Malloc|HostAlloc|HostRegister)|^cuMem(?:Alloc|HostAlloc|Create)")),
-    (ALLOCATION, re.compile(MAKES)),
-)
+_EDGES = {name.removeprefix("edge "): text for name, text in PATTERNS.items() if name.startswith("edge ")}
+_EDGES["allocation"] += f"|{PATTERNS['makes']}"
 
 
 def dependencies_frame(tree: Tree) -> pd.DataFrame:
@@ -54,8 +45,8 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
 def _host_waits(trace: Trace, launched: _Launched) -> pd.DataFrame:
     launches = trace.launches
     kind, end = np.full(len(launches), -1), launches["end_ns"].to_numpy().copy()
-    rows, number = _named(trace, *(pattern for _, pattern in _PATTERNS))
-    kind[rows] = np.array([CALLS.index(one) for one, _ in _PATTERNS])[number]
+    rows, number = _named(trace, *_EDGES.values())
+    kind[rows] = np.array([CALLS.index(one) for one in _EDGES])[number]
     first, last, _ = polls(trace)
     kind[first], end[first] = CALLS.index(EVENT_WAIT), end[last]
     rows = np.flatnonzero(kind >= 0)
@@ -85,7 +76,7 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     call between them, of which the last one followed the end of an operation, and the one before it did not. And all
     these calls."""
     launches, activities = trace.launches, trace.activities
-    order, _ = _named(trace, _QUERY)
+    order, _ = _named(trace, PATTERNS["query"])
     if len(order) < _LEAST_QUERIES or not len(activities):
         return order[:0], order[:0], order[:0]
     process, start, end = (launches[name].to_numpy() for name in ("process_index", "start_ns", "end_ns"))
@@ -109,7 +100,7 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Calls that have a stream run a function of the host, and the operation (row) that their thread launched next:
     that waits for the function."""
-    launches, (rows, _) = trace.launches, _named(trace, _FUNCTION)
+    launches, (rows, _) = trace.launches, _named(trace, PATTERNS["host function"])
     if not len(rows):
         return rows, rows
     launched = _Launched(trace, launch_id)
@@ -126,11 +117,11 @@ def _host_functions(trace: Trace, launched: _Launched) -> pd.DataFrame:
     return _orders(trace, edges.HOST_FUNCTION, none, number.astype(float), stream, call, process)
 
 
-def _named(trace: Trace, *patterns: re.Pattern[str]) -> tuple[np.ndarray, np.ndarray]:
+def _named(trace: Trace, *patterns: str) -> tuple[np.ndarray, np.ndarray]:
     """The calls in whose name a pattern is found, and the number of the first one that is."""
     codes, used = pd.factorize(trace.launches["name_id"].to_numpy())
     names = [str(trace.strings[one]) if one >= 0 else "" for one in used.tolist()]
-    found = [next((k for k, one in enumerate(patterns) if one.search(name)), -1) for name in names]
+    found = [next((k for k, one in enumerate(patterns) if re.search(one, name)), -1) for name in names]
     number = np.array([*found, -1])[codes]
     rows = np.flatnonzero(number >= 0)
     return rows, number[rows]
@@ -160,7 +151,7 @@ def _unnamed_orders(trace: Trace, launched: _Launched) -> pd.DataFrame:
     launches next, a record is of what its thread launched last. Of the latest records before a wait, one whose work
     ended just before that of the wait began, else the latest one whose work had ended by then."""
     launches = trace.launches
-    rows, number = _named(trace, re.compile("StreamWaitEvent"), re.compile("EventRecord"))
+    rows, number = _named(trace, "StreamWaitEvent", "EventRecord")
     wait, record = rows[number == 0], rows[number == 1]
     if len(trace.cuda_events) or (trace.synchronizations["event_record_correlation_id"].to_numpy() >= 0).any():
         said = trace.synchronizations["launch_id"].to_numpy()  # `_event_orders` knows them
