@@ -66,7 +66,6 @@ def _decided(
     level, subject = _MEASURES[bar.quantity]
     column = _column(table, level, subject or bar.name, bar.text)
     names = history.names_of(rows)
-    names = rows.drop_duplicates("position_index").sort_values("position_index")["capture_name"].tolist()
     series, floor = table[column].to_numpy(float), float(history.floors(table[[column]].to_numpy(float))[0])
     newest = len(series) - 1
     steps = changes[(changes["kind"] != DRIFT) & (changes["level"] == level) & (changes["subject"] == column[1])]

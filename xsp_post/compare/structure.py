@@ -36,22 +36,17 @@ def structure(base: Results, other: Results) -> Structure:
     """Compare the deepest capture of each side, kernel by kernel in launch order."""
     ids = [next(iter(deepest(results)), -1) for results in (base, other)]
     order = [_in_launch_order(results, capture) for results, capture in zip((base, other), ids)]
-    same_sequence, kernels = _kernels(order)
-    are_operators = has_operators(base) or has_operators(other)
-    if are_operators and not same_sequence:
-        kernels = sentence("compare.operators", said=kernels)
     each = list(zip((base, other), ids))
-    same_ranges, ranges = _ranges(*(_range_counts(*one) for one in each))
-    same_copies, copies = _copies(*(_copy_rows(*one) for one in each))
-    same_system, system = _system(*(_devices(*one) for one in each))
-    ranges_only = same_sequence and same_copies and same_system and not same_ranges and len(order[0]) > 0
-    statements = [
-        ("kernels", kernels, not same_sequence and not are_operators),
-        ("ranges", ranges, not same_ranges),
-        ("copies", copies, not same_copies),
-        ("system", system, not same_system),
-    ]
-    return Structure(order, same_sequence, ranges_only, statements)
+    said = {
+        "kernels": _kernels(order), "ranges": _ranges(*(_range_counts(*one) for one in each)),
+        "copies": _copies(*(_copy_rows(*one) for one in each)), "system": _system(*(_devices(*one) for one in each)),
+    }  # fmt: skip
+    same = {about: is_same for about, (is_same, _) in said.items()}
+    ranges_only = len(order[0]) > 0 and [about for about, is_same in same.items() if not is_same] == ["ranges"]
+    if not same["kernels"] and (has_operators(base) or has_operators(other)):  # their sets say nothing of the program
+        said["kernels"] = True, sentence("compare.operators", said=said["kernels"][1])
+    statements = [(about, text, not is_same) for about, (is_same, text) in said.items()]
+    return Structure(order, same["kernels"], ranges_only, statements)
 
 
 def has_operators(results: Results) -> bool:

@@ -217,22 +217,15 @@ def _explain(
         launch = np.append(tree.activities["launch_id"].to_numpy(), -2)
         rows = rows[launch[gaps.previous[gap[rows]]] != launch[gaps.next[gap[rows]]]]
         whole.cause[rows] = int(Cause.GRAPH_LAUNCH)
-    return pd.DataFrame(
-        {
-            "device": gaps.device[gap].astype(np.int16, copy=False),
-            "gap": gap.astype(np.int32, copy=False),
-            "start_ns": whole.start,
-            "end_ns": whole.end,
-            "cause": whole.cause,
-            "call_id": whole.call.astype(np.int32, copy=False),
-            "node_id": whole.node.astype(np.int32, copy=False),
-            "iteration_index": iteration[whole.row].astype(np.int32, copy=False),
-            "next_activity": gaps.next[gap].astype(np.int32, copy=False),
-            "previous_activity": gaps.previous[gap].astype(np.int32, copy=False),
-            "detail_id": whole.detail.astype(np.int32, copy=False),
-        },
-        copy=False,
-    )
+    numbers = {
+        "gap": gap, "call_id": whole.call, "node_id": whole.node, "iteration_index": iteration[whole.row],
+        "next_activity": gaps.next[gap], "previous_activity": gaps.previous[gap], "detail_id": whole.detail,
+    }  # fmt: skip
+    return pd.DataFrame({
+        "device": gaps.device[gap].astype(np.int16, copy=False),
+        "start_ns": whole.start, "end_ns": whole.end, "cause": whole.cause,
+        **{name: values.astype(np.int32, copy=False) for name, values in numbers.items()},
+    }, copy=False)  # fmt: skip
 
 
 def _ask_previous_thread(state: HostState, pieces: Pieces, thread: np.ndarray, before: np.ndarray) -> list[Pieces]:

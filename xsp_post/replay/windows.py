@@ -33,6 +33,7 @@ _COMMUNICATION, _OTHER = FAMILIES.index("communication"), FAMILIES.index(OTHER)
 _ELEMENTWISE = [FAMILIES.index(family) for family, broad in BROAD.items() if broad == "elementwise"]
 _WAITING = FAMILIES.index("waiting")
 LAUNCH_SHAPE = tuple(f"{name}_{axis}" for name in ("block", "grid") for axis in "xyz")
+_PARTS = ("kernel_busy_ns", "communication_ns", "copy_busy_ns", "graph_busy_ns")
 _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 
@@ -115,21 +116,13 @@ def device_windows(tree: Tree, devices: pd.DataFrame, causes: pd.DataFrame) -> p
             chosen = np.flatnonzero(inside == index)
             if not isinstance(mine, slice):
                 chosen = mine[chosen]
-            rows.append(
-                {
-                    "device_id": int(device["device_id"]),
-                    "gpu_name": facts.get(device["device_id"], ("", 0))[0],
-                    "scope": name,
-                    "window_ns": int(parts.sum()) + idle,
-                    "busy_ns": int(parts.sum()),
-                    "idle_ns": idle,
-                    "kernel_busy_ns": int(parts[0]),
-                    "communication_ns": int(parts[1]),
-                    "copy_busy_ns": int(parts[2]),
-                    "graph_busy_ns": int(parts[3]),
-                    **_kernel_facts(tree, chosen, activity_names, facts.get(device["device_id"], ("", 0))[1]),
-                }
-            )
+            gpu_name, multiprocessors = facts.get(device["device_id"], ("", 0))
+            total = int(parts.sum())
+            rows.append({
+                "device_id": int(device["device_id"]), "gpu_name": gpu_name, "scope": name,
+                "window_ns": total + idle, "busy_ns": total, "idle_ns": idle, **dict(zip(_PARTS, parts.tolist())),
+                **_kernel_facts(tree, chosen, activity_names, multiprocessors),
+            })  # fmt: skip
     return pd.DataFrame(rows)
 
 

@@ -63,11 +63,9 @@ def check_alike(captures: pd.DataFrame) -> None:
         different = list(dict.fromkeys(value for value in values if value))
         if len(different) > 1:
             sources = [named["source_name"][values == value].iloc[0] for value in different[:2]]
-            raise ContradictionError(
-                f"{sources[1]} is not of the workload of {sources[0]}: {key} is {different[1]!r} there and "
-                f"{different[0]!r} here.",
-                code="workloads-unlike",
-            )
+            unlike = f"{key} is {different[1]!r} there and {different[0]!r} here."
+            said = f"{sources[1]} is not of the workload of {sources[0]}: {unlike}"
+            raise ContradictionError(said, code="workloads-unlike")
 
 
 def overhead(analysis: Results) -> tuple[pd.DataFrame, list[Finding]]:
@@ -325,10 +323,8 @@ def _overhead_findings(table: pd.DataFrame) -> list[Finding]:
         found.append(finding("levels-one-process", count=int(compared.sum())))
     is_shown = models["is_significant"].astype(bool)
     is_unsure = models["ci_low_overhead_ns"].notna() & ~is_shown
-    for code, chosen in (
-        ("overhead-negative", is_shown & (models["overhead_ns"] < 0)),
-        ("overhead-not-shown", is_unsure),
-    ):
+    negative = is_shown & (models["overhead_ns"] < 0)
+    for code, chosen in (("overhead-negative", negative), ("overhead-not-shown", is_unsure)):
         rows = models[chosen]
         if len(rows):
             row = rows.iloc[0]

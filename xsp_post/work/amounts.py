@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import wraps
 
 from xsp_post.work.dtypes import element_bytes, kind_of
@@ -42,9 +42,6 @@ class Amounts:
         if self.read_bytes is None or self.written_bytes is None:
             return None
         return self.read_bytes + self.written_bytes
-
-    def noted(self, note: str) -> Amounts:
-        return replace(self, note=note)
 
 
 Formula = Callable[[Signature], Amounts | None]

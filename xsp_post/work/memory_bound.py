@@ -282,7 +282,7 @@ def fused_triton(call: Signature) -> Amounts | None:
 
     The numbers after the tensors say how many that is; without them the last tensor, which is written, does.
     """
-    tensors = [one for one in call.inputs if one.is_tensor and one.dtype not in ("Scalar",)]
+    tensors = [one for one in call.inputs if one.is_tensor]
     if not tensors:
         return None
     numbers = [found[0] for i, one in enumerate(call.inputs) if one.value and (found := call.integers(i))]
@@ -303,4 +303,4 @@ def collective(call: Signature) -> Amounts | None:
     if size is None or type(into) is not int or type(out) is not int or min(into, out) < 0:
         return None
     name = str(call.message.get("Collective name", ""))[:40]
-    return _whole(amounts.COLLECTIVE, float(into * size), float(out * size), 0.0).noted(name)
+    return Amounts(amounts.COLLECTIVE, 0.0, float(into * size), float(out * size), note=name)

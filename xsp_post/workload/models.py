@@ -137,11 +137,8 @@ def _gpt(workload: Workload, batch_size: int, device: torch.device, dtype: torch
     """Prefill of a prompt, then one decode step: two phases, since they are bound by different things."""
     length = workload.input_shape[0] if workload.input_shape else _PROMPT_LENGTH
     if not 1 <= length < gpt.CONTEXT:
-        raise UsageError(
-            f"A prompt of {length} tokens does not fit gpt's context of {gpt.CONTEXT}.",
-            code="model-input",
-            hint=f"Choose --input-shape 1 … {gpt.CONTEXT - 1}.",
-        )
+        said = f"A prompt of {length} tokens does not fit gpt's context of {gpt.CONTEXT}."
+        raise UsageError(said, code="model-input", hint=f"Choose --input-shape 1 … {gpt.CONTEXT - 1}.")
     model = gpt.GPT().to(device=device, dtype=dtype)
     prompt = torch.randint(gpt.VOCABULARY, (batch_size, length)).to(device)
     token = torch.randint(gpt.VOCABULARY, (batch_size, 1)).to(device)
@@ -169,10 +166,8 @@ def _from_factory(
     result = factory(**{key: value for key, value in offered.items() if key in parameters})
     is_pair = isinstance(result, (tuple, list)) and len(result) in (2, 3) and isinstance(result[0], nn.Module)
     if not is_pair:
-        raise UsageError(
-            f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs).",
-            code="model-factory",
-        )
+        said = f"{display_name(f'{file}:{name}')} returned {type(result).__name__}, not (module, inputs)."
+        raise UsageError(said, code="model-factory")
     phases = dict(result[2]) if len(result) == 3 else {}
     return result[0], _moved(result[1], device), phases
 
@@ -191,11 +186,8 @@ def _from_collection(collection: str, name: str) -> tuple[nn.Module, tuple[int, 
     try:
         library = importlib.import_module(collection)
     except ImportError:
-        raise ToolError(
-            f"{collection}:{name} needs the package {collection}, which is not installed.",
-            code="model-package",
-            hint=f"Install it: pip install {collection}.",
-        ) from None
+        said = f"{collection}:{name} needs the package {collection}, which is not installed."
+        raise ToolError(said, code="model-package", hint=f"Install it: pip install {collection}.") from None
     if collection == "torchvision":
         models = library.models
         _check_offer(collection, name, models.list_models())

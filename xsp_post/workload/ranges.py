@@ -60,9 +60,8 @@ class NvtxSink:
         try:
             import nvtx
         except ImportError:
-            raise ToolError(
-                "The package nvtx, which writes the ranges, is not installed.", code="nvtx-missing"
-            ) from None
+            said = "The package nvtx, which writes the ranges, is not installed."
+            raise ToolError(said, code="nvtx-missing") from None
         self._domain = nvtx.get_domain(range_text.DOMAIN)
         self.is_deaf = type(self._domain).__name__ == "DummyDomain"  # what nvtx gives where no tool is attached
         self._shapes: dict[tuple[tuple[int, ...], tuple[int, int] | None], Any] = {}
@@ -254,11 +253,8 @@ def _of_kinds(model: nn.Module, kinds: Sequence[str]) -> list[tuple[str, nn.Modu
     missing = [kind for kind in kinds if kind not in seen]
     if missing:
         close = difflib.get_close_matches(missing[0], sorted(seen), n=3) or sorted(seen)[:8]
-        raise UsageError(
-            f"No module of the model is a {missing[0]}.",
-            code="layer-kind",
-            hint=f"Its modules are {', '.join(close)} ….",
-        )
+        hint = f"Its modules are {', '.join(close)} …."
+        raise UsageError(f"No module of the model is a {missing[0]}.", code="layer-kind", hint=hint)
     return selected
 
 
@@ -377,9 +373,8 @@ def ranges(
     Raises UsageError for a compiled model, an unknown ``to`` or kind, ToolError without the nvtx package.
     """
     if hasattr(model, "_orig_mod"):
-        raise UsageError(
-            "Layer ranges cannot be put on a compiled model: its modules are fused.", code="layers-compiled"
-        )
+        said = "Layer ranges cannot be put on a compiled model: its modules are fused."
+        raise UsageError(said, code="layers-compiled")
     if to not in ("auto", "nvtx", "torch"):
         raise UsageError(f"Ranges go to 'auto', 'nvtx' or 'torch', not {to!r}.", code="ranges-sink")
     sink: Any = {"auto": ListeningSink, "torch": AnnotationSink, "nvtx": NvtxSink}[to]()

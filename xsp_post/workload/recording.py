@@ -114,11 +114,8 @@ def _profiler(collector: str, is_python: bool) -> str:
     if collector == "auto":
         collector = "nsys" if has_nsys and (machine.gpus() or not is_python) else "torch"
     if collector == "torch" and not is_python:
-        raise UsageError(
-            "torch's profiler can record Python programs only, and nsys was not found",
-            code="record-program",
-            hint=f"Start the program with python: {_HINT}",
-        )
+        said = "torch's profiler can record Python programs only, and nsys was not found"
+        raise UsageError(said, code="record-program", hint=f"Start the program with python: {_HINT}")
     return collector
 
 
@@ -149,19 +146,13 @@ def _run(command: list[str], settings: dict[str, str]) -> int:
 def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
     summary = read_note(folder / SUMMARY) or {}
     count = max(len(summary.get("begun_ns", [])) - 1, 0)
+    hint = ""
     if code:
-        return ToolError(
-            f"The program ended with {code} before anything was recorded.",
-            code="record-nothing",
-            hint="What it wrote above says why.",
-        )
-    if not count:
-        return ToolError(
-            "The program called no torch module with parameters, so nothing was recorded.",
-            code="record-nothing",
-            hint='Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop.',
-        )
-    return ToolError(
-        f"The program ended with step {count} of its models; recording begins after --warmup {wanted.warmup_count}.",
-        code="record-nothing",
-    )
+        said, hint = f"The program ended with {code} before anything was recorded.", "What it wrote above says why."
+    elif not count:
+        said = "The program called no torch module with parameters, so nothing was recorded."
+        hint = 'Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop.'
+    else:
+        first = wanted.warmup_count
+        said = f"The program ended with step {count} of its models; recording begins after --warmup {first}."
+    return ToolError(said, code="record-nothing", hint=hint)

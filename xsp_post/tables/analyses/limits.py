@@ -340,7 +340,6 @@ def _matching(paths: pd.Series, pattern: str) -> pd.Series:
     texts = paths.astype(str)
     found = pd.Series(UserPattern(pattern, "--layer").found_in(texts.tolist()), index=paths.index) & texts.ne("")
     if not found.any():
-        raise UsageError(
-            f"--layer {pattern!r} matches no layer that a device waited in", code="range-pattern-matches-nothing"
-        )
+        said = f"--layer {pattern!r} matches no layer that a device waited in"
+        raise UsageError(said, code="range-pattern-matches-nothing")
     return found

@@ -50,9 +50,6 @@ def choose(level: str, wanted: str, device: str) -> Collector:
     collector = get(name)
     availability = collector.check()
     if not availability.is_available:
-        raise ToolError(
-            f"The collector {name} cannot be used: {availability.found}.",
-            code="collector-missing",
-            hint=f"{availability.remedy}.",
-        )
+        said = f"The collector {name} cannot be used: {availability.found}."
+        raise ToolError(said, code="collector-missing", hint=f"{availability.remedy}.")
     return collector

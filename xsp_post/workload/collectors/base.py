@@ -233,22 +233,17 @@ def _failure(capture: Capture, ended: Ended, is_exit_code_ours: bool) -> XspPost
         reason = str(failure.get("message", "the operating system ended the process because memory ran out"))
         return ToolError(f"The capture {capture.name} ran out of memory: {reason}", code="child-memory")
     if ended.is_timed_out:
-        return ToolError(
-            f"The capture {capture.name} did not end within {ended.wall_ns / 1e9:.0f} s and was stopped."
-            f"{last_lines(capture.directory)}",
-            code="child-hung",
-        )
+        said = f"The capture {capture.name} did not end within {ended.wall_ns / 1e9:.0f} s and was stopped."
+        return ToolError(said + last_lines(capture.directory), code="child-hung")
     if ended.returncode == errors.EXIT_OUTPUT and is_exit_code_ours:
         return errors.OutputError(f"{capture.directory} was not written: the disk is full.", code="output-full")
     is_complete = (capture.directory / FACTS).is_file()
     if is_complete and (ended.returncode == 0 or not is_exit_code_ours):
         return None
     how = f"was ended by signal {-ended.returncode}" if ended.returncode < 0 else f"ended with {ended.returncode}"
-    return ToolError(
-        f"The child process of the capture {capture.name} {how}.{last_lines(capture.directory)}",
-        code="child-failed",
-        hint=f"Its whole output: {capture.directory / STDERR}; then xsp-post run … --resume.",
-    )
+    said = f"The child process of the capture {capture.name} {how}.{last_lines(capture.directory)}"
+    hint = f"Its whole output: {capture.directory / STDERR}; then xsp-post run … --resume."
+    return ToolError(said, code="child-failed", hint=hint)
 
 
 def _rebuilt(failure: Mapping[str, Any], exit_code: int) -> XspPostError:
