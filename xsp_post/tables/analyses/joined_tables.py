@@ -150,7 +150,9 @@ def _guessed_pipes(inputs: Inputs) -> np.ndarray:
     """Pipe of each row of layers.frame by the name of its longest kernel, for flop that no counter saw."""
     rows, kernels = inputs.longest_kernels
     pipes = np.full(len(inputs.layers.frame), "fp32", dtype=object)
-    pipes[rows] = of_each(inputs.kernels.frame["name"].iloc[kernels], lambda name: pipe_of_name(str(name)), object)
+    pipes[rows] = of_each(
+        inputs.kernels.frame["name"].iloc[kernels].to_numpy(), lambda name: pipe_of_name(str(name)), object
+    )
     return pipes
 
 
