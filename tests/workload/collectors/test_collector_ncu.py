@@ -218,7 +218,7 @@ def test_what_doctor_learns(fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert not NcuCollector().check().is_available
     monkeypatch.setenv("XSP_NCU", str(tmp_path / "nowhere"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("xsp_post.hardware.tools._NCU_FOLDERS", ())
+    monkeypatch.setattr("xsp_post.hardware.tools._FOLDERS", {"ncu": ()})
     assert not NcuCollector().check().is_available
     with pytest.raises(ToolError) as caught:
         NcuCollector().collect(plan(tmp_path))
