@@ -4,7 +4,7 @@ Events are rows in order of time. ``place`` numbers the memories (a GPU as one p
 ``size`` is positive for allocations, negative for releases, never 0.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,7 @@ from xsp_post.arrays.rollup import sums_per_node
 Int = NDArray[np.int64]
 
 
-@dataclass
-class Lives:
+class Lives(NamedTuple):
     """Every event with the allocation it is about; all of shape (events,)."""
 
     origin: Int  # row of the allocation: its own, or the one that is released; −1: made before the first event
@@ -57,8 +56,7 @@ def running(place: Int, change: Int, place_count: int, first: Int | None = None)
     return result if first is None else result + first[place]
 
 
-@dataclass
-class Held:
+class Held(NamedTuple):
     """What owners hold of one memory: each change (bytes, negative where memory comes back) with its event and owner;
     all of shape (changes,)."""
 

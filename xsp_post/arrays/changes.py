@@ -7,9 +7,8 @@ the probability `ALARM_RATE` (Westfall and Young 1993). With fewer, Student's t 
 of tests. What was found is fitted to all measures, and what is left of them is looked at again.
 """
 
-from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +31,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """``first``: first capture that shows it (of a drift, where it begins); it lies in ``earliest`` … ``latest``.
     ``end``: one behind the last capture of a drift, else ``first``. ``members``: measures that show it, the strongest
     first."""
@@ -46,8 +44,7 @@ class Change:
     members: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class _Best:
+class _Best(NamedTuple):
     """Per measure: what the best candidates explain of the ``total`` sum of squares, and where their edges are."""
 
     total: FloatArray  # (…, 1, measures)

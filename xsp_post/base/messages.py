@@ -3,8 +3,8 @@
 `messages.txt` has them, a block a code; docs/messages.md is made from it.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from xsp_post.base.texts import TextTable, read_blocks
 
@@ -12,8 +12,7 @@ ERROR, WARNING, INFO = "error", "warning", "info"
 SEVERITIES = (ERROR, WARNING, INFO)
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """What a code means: of a finding its default severity and its title (of an error ''), cause and cure."""
 
     severity: str

@@ -9,9 +9,8 @@ import json
 import os
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
@@ -29,8 +28,7 @@ if TYPE_CHECKING:
 FLEET_PAGE, STATE = "fleet.html", "batch.json"
 
 
-@dataclass
-class BatchResult:
+class BatchResult(NamedTuple):
     """What a batch did. ``rows`` are those of the table fleet, in the order of the jobs."""
 
     folder: Path

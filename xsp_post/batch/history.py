@@ -8,7 +8,6 @@ import os
 import re
 import subprocess
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,7 +75,7 @@ def _split(paths: Sequence[Path], folder: Path) -> tuple[list[Path], list[Job], 
             others.append(path)
     stores += [store for path in others if path.is_dir() for store in sorted(path.glob("*.xsp.sqlite"))]
     try:
-        jobs = [replace(job, is_of_many=False) for job in discover(others, leave_out=folder)[0]] if others else []
+        jobs = [job._replace(is_of_many=False) for job in discover(others, leave_out=folder)[0]] if others else []
     except UsageError as error:
         if error.code != "batch-nothing" or not stores:
             raise

@@ -12,8 +12,8 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
@@ -30,8 +30,7 @@ _COUNTER_WORDS = re.compile(r"(?:^|[._-])(?:ncu|nsys|counters?|metrics?|roofline
 _BATCH = re.compile(r"(?:^|[._-])(?:bs|batch(?:[._-]?size)?)[._=-]?(\d{1,7})(?=$|[._-])", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Job:
+class Job(NamedTuple):
     """One capture of a batch. ``sources`` are absolute paths, the timeline first; picklable and small."""
 
     name: str  # unique, a relative path without suffix: names its store
@@ -215,7 +214,7 @@ def _unique(jobs: Sequence[Job]) -> list[Job]:
         while name.lower() in taken:  # some file systems do not tell upper from lower case
             name, number = f"{base}~{number}", number + 1
         taken.add(name.lower())
-        result.append(replace(job, name=name))
+        result.append(job._replace(name=name))
     return _of_many(result) if len(result) >= MANY else result
 
 
@@ -225,7 +224,7 @@ def _of_many(jobs: Sequence[Job]) -> list[Job]:
     series = [folder if name == job.job_name else job.job_name for job, (folder, name) in zip(jobs, folders)]
     alike = Counter(name for job, name in zip(jobs, series) if job.rank >= 0)
     return [
-        replace(job, is_of_many=max(alike[name] * (job.rank >= 0), _world_size(job.sources[0])) >= MANY)
+        job._replace(is_of_many=max(alike[name] * (job.rank >= 0), _world_size(job.sources[0])) >= MANY)
         for job, name in zip(jobs, series)
     ]
 

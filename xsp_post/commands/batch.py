@@ -4,7 +4,6 @@ import math
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -49,7 +48,7 @@ def batch(
         )
     jobs, skipped = discover(paths, leave_out=output)
     if all_stores:
-        jobs = [replace(job, is_of_many=False) for job in jobs]
+        jobs = [job._replace(is_of_many=False) for job in jobs]
     with _progress() as (before, progress):
         result = run_batch(
             jobs,

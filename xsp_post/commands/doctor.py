@@ -3,9 +3,8 @@
 import importlib.util
 import json
 import os
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import typer
 
@@ -21,8 +20,7 @@ _MARKS = {OK: "✓", MISSING: "✗", WARN: "!"}
 _BLOCKS = TextTable(lambda: {one.name: one for one in read_blocks(Path(__file__).with_name("doctor.txt"))})
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One line of the doctor's answer."""
 
     name: str
@@ -37,7 +35,7 @@ def doctor(measure_peaks: bool = False, output: Path | None = None, force: bool 
     checks = all_checks()
     peaks = _measured_peaks(output, force) if measure_peaks or output else None
     if as_json:
-        shared.print_json("doctor", {"checks": [asdict(check) for check in checks], "peaks": peaks})
+        shared.print_json("doctor", {"checks": [check._asdict() for check in checks], "peaks": peaks})
         return
     width = max(len(check.name) for check in checks)
     for check in checks:

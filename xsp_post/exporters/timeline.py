@@ -1,8 +1,7 @@
 """Results → files: one capture as tracks and slices, which the Perfetto and Chrome writers then encode."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -21,8 +20,7 @@ FIRST_RANGE = 3
 PATH = CATEGORIES.index("path")  # an interval of the critical path
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """Tracks and slices of one capture.
 
     tracks  one row each: kind (ranges, launches, stream), process_id, thread_id (−1 for streams), device_id,

@@ -5,7 +5,7 @@ trace then disagree by a constant, and plain containment gives kernels to the *n
 offset is the shift of the layer spans under which most launches lie inside a layer. NumPy only.
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,7 @@ Int = NDArray[np.integer]
 _MOST_PAIRS = 4_000_000
 
 
-@dataclass(frozen=True)
-class Offset:
+class Offset(NamedTuple):
     """The estimate. ``shift_ns`` belongs on the spans; 0 when they contain as many launches as they ever can."""
 
     shift_ns: int

@@ -8,12 +8,11 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import compress, filterfalse
 from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -88,8 +87,7 @@ _PLAIN: dict[str, tuple[str, dict[str, str]]] = {
 Columns = dict[str, np.ndarray]
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     """Events of one category, with what all have: process, thread, times, row."""
 
     events: list[Event]

@@ -6,7 +6,6 @@ rows of the window all columns are read. No pandas here.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -74,7 +73,7 @@ class WindowTables(SqliteTables):
             return wanted & request.keep(rows) if request.keep else wanted
 
         wants = (*request.wants, *times)
-        read = self._some(replace(request, wants=wants, keep=keep), partial(self._may_hold, table, last=last))
+        read = self._some(request._replace(wants=wants, keep=keep), partial(self._may_hold, table, last=last))
         self.row_counts[table] = read.num_rows
         return read.select([want.alias for want in request.wants])
 

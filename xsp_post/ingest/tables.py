@@ -7,7 +7,6 @@ serves every schema version; a required one that is not there is an error (`requ
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -52,8 +51,7 @@ class WantedColumn(NamedTuple):
         return next((name for name in (self.column, *self.alternatives) if name in have), "")
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A table and its wanted columns; ``ROWID`` as a column name asks for the row's number in the file.
 
     ``one_of``: columns of which at least one must be there. ``keep`` says which rows of a batch (named by alias) are

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from xsp_post.base.errors import CaptureError, ContradictionError
 from xsp_post.base.output import read_note, write_text
@@ -89,8 +89,7 @@ def display_name(model: str) -> str:
     return f"{Path(path).name}:{factory}" if separator and path.endswith(".py") else model
 
 
-@dataclass(frozen=True)
-class CapturePlan:
+class CapturePlan(NamedTuple):
     """One capture to be made."""
 
     workload: Workload

@@ -60,8 +60,7 @@ class Note(NamedTuple):
 Block = Chart | Table | Drawing | Note
 
 
-@dataclass(frozen=True)
-class Section:
+class Section(NamedTuple):
     """One section of the page: its anchor, title, the question it answers, and blocks."""
 
     id: str

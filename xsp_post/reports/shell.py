@@ -9,9 +9,9 @@ import base64
 import gzip
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -68,8 +68,7 @@ _POLICY = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """What stands on the screen at one time: HTML, or a section. Those of a view are beside each other in the menu."""
 
     view: str
@@ -161,6 +160,6 @@ def render_page(
     first = next((one for one in charts if one.id == first_chart), charts[0] if charts else None)
     shown = Section("summary", "Summary", "", (first,) if first is not None else ())
     top = macro("small_screen")(facts, statements, shown.blocks)
-    left = [replace(one, blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
+    left = [one._replace(blocks=tuple(block for block in one.blocks if block is not first)) for one in sections]
     parts = [Part("Summary", "summary", "Summary", top, shown), *parts_of(left)]
     return page(brand, title, machine, parts)

@@ -5,8 +5,7 @@ to draw, is joined per lane and bin of time into blocks that say how many events
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -36,8 +35,7 @@ _UNSET: dict[str, Any] = {
 Texts = Callable[[pd.DataFrame], "pd.Series[str]"]
 
 
-@dataclass(frozen=True)
-class _Track:
+class _Track(NamedTuple):
     """How the lanes of a kind of events are told apart and called, and how an event is called, short and in full."""
 
     group: str
@@ -47,8 +45,7 @@ class _Track:
     full: Texts
 
 
-@dataclass(frozen=True)
-class Timeline:
+class Timeline(NamedTuple):
     """``events``: group, lane, kind, name, full_name, start_ns, end_ns (since ``start_ns``), busy_ns, launch_start_ns,
     queue_delay_ns (−1 none), layer_index, event_count (> 1: a joined block). ``windows``: executions shown in full."""
 

@@ -7,7 +7,8 @@ a small number in fewer bytes, and what every execution does again stands once.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -22,8 +23,7 @@ _WIDTHS = (1, 2, 3, 4, 6, 8)  # bytes of an integer in SQLite; 0 and 1 take none
 _FLOAT_BYTES = 8
 
 
-@dataclass(frozen=True)
-class StoredName:
+class StoredName(NamedTuple):
     """What the name of a stored column says."""
 
     own: str  # the name of the table's column
@@ -44,11 +44,10 @@ class StoredName:
 
     @property
     def without_base(self) -> "StoredName":
-        return replace(self, is_based=False)
+        return self._replace(is_based=False)
 
 
-@dataclass(frozen=True)
-class Numbers:
+class Numbers(NamedTuple):
     """One column: its numbers, and which of them are unknown (None: all are known)."""
 
     values: np.ndarray

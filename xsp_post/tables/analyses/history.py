@@ -6,7 +6,6 @@ capture are times of one execution: the model's, its layers', its kernel familie
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -163,7 +162,7 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     course = common - common.mean(axis=0)  # the model's latency has as much of it as fits
     course = course @ (np.linalg.pinv(course) @ logs[:, :1]) if follows else course
     machine = changes(course, np.array([_LEAST_SPREAD]), np.log1p([_LEAST_CHANGE]), ALARM_RATE / 2)
-    found += [replace(one, kind=MACHINE) for one in machine if one.kind == STEP]  # what drifts is followed
+    found += [one._replace(kind=MACHINE) for one in machine if one.kind == STEP]  # what drifts is followed
     usual = (values + _RESOLUTION_NS) * np.exp(-common @ power) - _RESOLUTION_NS
     return sorted(found, key=lambda one: (one.first, one.end)), usual
 

@@ -133,7 +133,7 @@ def metric_flags(listed: set[str], metric_set: str) -> list[str]:
 
 def _profile(tool: Tool, flags: Sequence[str], plan: CapturePlan) -> base.Ended:
     """Run the child once under ncu: all warm-ups, then one measured iteration."""
-    one = replace(plan, workload=replace(plan.workload, iteration_count=1))
+    one = plan._replace(workload=replace(plan.workload, iteration_count=1))
     target = plan.directory / report_name(plan.metric_set)
     return base.run_child([str(tool.path), *flags, "-f", "-o", str(target), *base.child_command(one, "cuda")], plan)
 
