@@ -202,7 +202,7 @@ def test_a_long_name_leaves_room_for_its_time():
     (60, "host→device, pageable · 12.7 GiB at 4.32 GB/s"),
     (40, "host→device, pageable · 12.7 GiB"),
     (24, "host→device · 12.7 GiB"),
-    (16, "host→devic…7 GiB"),
+    (16, "hos…e · 12.7 GiB"),
 ])  # fmt: skip
 def test_the_amount_of_a_copy_is_cut_last(room, expected):
     from xsp_post.reports.terminal_tree import _fitting_copy
@@ -246,3 +246,12 @@ def test_a_list_of_kernels_is_cut_before_the_name_of_what_runs_them(room, expect
     from xsp_post.reports.terminal_tree import _fitting
 
     assert _fitting("block, backward · gemm, normalisation", room) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [
+    (40, "26 × block · arange, embedding_bag, add"), (24, "26 × block · arange, em…"), (13, "26 × block ·…"),
+    (8, "26 × …dd"),
+])  # fmt: skip
+def test_what_stands_behind_a_dot_is_cut_at_its_end(length, expected):
+    """``block · nor…ution`` named neither of two kernels."""
+    assert shorten("26 × block · arange, embedding_bag, add", length) == expected

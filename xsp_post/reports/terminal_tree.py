@@ -103,14 +103,13 @@ def _labels(rows: list[Row], room: int) -> list[str]:
 
 
 def _fitting(label: str, room: int) -> str:
-    """The text in so many columns: what stands before the last colon goes first, then the end of what stands behind a
-    dot (kernels, a source line), then the middle; what tells neighbours apart is mostly at the end."""
+    """The text in so many columns: what stands before the last colon goes first, then as `shorten` cuts."""
     if cell_len(label) <= room or room < 6:
         return label
     last = label.rpartition(": ")[2]
     if len(last) < len(label) and cell_len(last) <= room - 2:
         return f"… {last}"
-    if cell_len(label) != len(label) or len(label.partition(" · ")[0]) < room:  # or letters of two columns each
+    if cell_len(label) != len(label):  # letters of two columns each
         cut = Text(label)
         cut.truncate(room, overflow="ellipsis")
         return cut.plain
@@ -122,7 +121,8 @@ def _fitting_copy(label: str, room: int) -> str:
     what, _, amount = label.rpartition(" · ")
     size, direction = amount.partition(" at ")[0], what.partition(", ")[0]
     shorter = (label, f"{what} · {size}", f"{direction} · {size}")
-    return next((text for text in shorter if cell_len(text) <= room), shorten(shorter[2], max(room, 6)))
+    cut = f"{shorten(direction, max(room - len(size) - 3, 2))} · {size}"
+    return next((text for text in shorter if cell_len(text) <= room), cut)
 
 
 _MARKS = {"twin": "carried over", "annotated": "annotated", "provenance": "compiled"}

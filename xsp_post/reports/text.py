@@ -78,11 +78,12 @@ def inside(name: str) -> str:
 
 
 def shorten(text: str, length: int = SHORT_LENGTH) -> str:
-    """At most ``length`` characters, cut in the middle: both ends of a name tell something."""
+    """At most ``length`` characters, cut in the middle: both ends of a name tell something. What stands behind a dot
+    (kernels, a source line) tells less than what is before it, and is cut at its end."""
     if len(text) <= length:
         return text
-    tail = length // 3
-    return f"{text[: length - tail - 1]}…{text[-tail:]}"
+    tail = 0 if len(text.partition(" · ")[0]) < length else length // 3
+    return f"{text[: length - tail - 1]}…{text[len(text) - tail :]}"
 
 
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")

@@ -348,8 +348,9 @@ def window_of(results: Results, limit: Limit) -> str:
     left_out = int(is_warmup.groupby(known["capture_id"]).sum().max()) if len(known) else 0
     after = sentence("bar.after", count=left_out, plural="s" * (left_out > 1)) if left_out else ""
     is_span = limit.scope == limits.OUTSIDE and limit.reason != limits.SERIAL
-    key = "bar.execution" if count == 1 else "bar.executions" if count else "bar.recording"
-    return sentence(key, window=window, count=count, after=after) if count or is_span else window
+    if not count:
+        return sentence("bar.recording", window=window) if is_span else window
+    return sentence("bar.executions", window=window, count=count, plural="s" * (count > 1), after=after)
 
 
 def verdict_data(results: Results) -> dict[str, Any]:

@@ -480,14 +480,12 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
         within = f"{within} {between}".replace(" ,", ",") if first.name else between
     if first.resource == "copies" and first.what:
         if of:
-            return sentence("limit.where-of", place=f"{of} {first.what}", time=format_ns(first.same_ns))
+            return sentence("limit.where", place=f"is {of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
     time = format_ns(first.time_ns) + _at_once(first)
-    if first.is_most and not of:
-        return sentence("limit.where-most", time=time, place=f"is {name}" if is_work else within)
-    key = "limit.where-of" if of or is_work else "limit.where"
-    return sentence(key, time=time, place=f"{of} {within}" if of and not is_work else within)
+    place = f"is {within}" if is_work else f"is {of} {within}" if of else within
+    return sentence("limit.where-most" if first.is_most and not of else "limit.where", time=time, place=place)
 
 
 def spares_little(limit: Limit, advice: Sequence["Advice"]) -> bool:
