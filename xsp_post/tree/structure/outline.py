@@ -241,19 +241,25 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
 
 
 def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) -> pd.DataFrame:
-    """A layer for each product in the homes, up to the next one, but for those whose operators were recorded. A last
-    one is as long as usual."""
+    """A layer for each product in the homes, up to the next one, but for those whose operators were recorded. All begin
+    as the home does, and a last one is as long as usual."""
     first, last, owner = (homes[column].to_numpy() for column in ("start", "end", "iteration_index"))
     home = np.searchsorted(first, products, side="right") - 1
     inside = (home >= 0) & (products < last[home])
     begin, home = products[inside], home[inside]
+    family, is_told = sequence.traits.family[begin], sequence.has_operator[begin]
+    own, sooner = begin[home == len(homes) // 2], 0
+    while own[0] - sooner > first[len(homes) // 2] and len(np.unique(sequence.traits.plain[own - sooner - 1])) == 1:
+        sooner += 1
+    begin = np.maximum(begin - sooner, first[home])
     is_last, end = np.r_[home[1:] != home[:-1], True], np.r_[begin[1:], 0]
-    end[is_last] = np.minimum(last[home], begin + int(np.median((end - begin)[~is_last])))[is_last]
-    kind = len(sequence.structure.kinds) + sequence.traits.family[begin].astype(np.int64)
+    usual = int(np.median((end - begin)[~is_last]))
+    end[is_last] = np.minimum(last[home], begin + usual)[is_last]
+    kind = len(sequence.structure.kinds) + family.astype(np.int64)
     return _frame(
         len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], loop_kind=kind,
         series_index=homes["series_index"].to_numpy()[home], content=(kind + 1).astype(np.uint64),
-    )[~sequence.has_operator[begin]]  # fmt: skip
+    )[~is_told]  # fmt: skip
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
