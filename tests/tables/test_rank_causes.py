@@ -9,9 +9,10 @@ from generators.jobs import ALL_REDUCE, CAUSES, MIXED, Job, job
 
 from xsp_post.model.results import Analysis
 from xsp_post.replay.collectives import collectives_frame
+from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.tables.analyses.limits import HOST
 from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, WORK_COLUMNS, Work, rank_work
-from xsp_post.tables.analyses.ranks import _held_up, rank_contribution, rank_sentence, rank_tables
+from xsp_post.tables.analyses.ranks import _held_up, rank_contribution, rank_tables
 
 
 def table_of(of: Job) -> pd.DataFrame:
@@ -112,6 +113,19 @@ def test_what_a_late_rank_does_faster_takes_nothing_off_its_cause(host_ns, cause
     assert done.lateness_ns[2] == pytest.approx(6e6 + host_ns)
     found = done.causes(np.array([False, False, True, False]))
     assert (found["late_cause"][2], found["late_explained_ratio"][2]) == (cause, pytest.approx(ratio))
+
+
+@pytest.mark.parametrize(("count", "each", "cause"), [(30, 1.0, MORE), (10, 1.5, "slower work")])
+@pytest.mark.filterwarnings("error")
+def test_kernels_of_which_no_size_is_known_are_told_by_their_number(count, each, cause):
+    ranks = pd.DataFrame({"capture_name": list("abcd"), "process_id": 0, "device_id": 0})
+    rows = []
+    for name in "abcd":
+        number, time = (count, each) if name == "c" else (10, 1.0)
+        rows += [(name, 0, 0, "kernel", what, "", number, 0, number * time * 1e6) for what in ("gemm", "norm")]
+    done = Work(ranks, pd.DataFrame(rows, columns=WORK_COLUMNS), np.zeros(4))
+    found = done.causes(np.array([False, False, True, False]))
+    assert (found["late_cause"][2], found["late_explained_ratio"][2]) == (cause, pytest.approx(1.0))
 
 
 @pytest.mark.parametrize(

@@ -143,9 +143,10 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
     same = is_kernel & (mine[1] > 0) & (usual[1] > 0)
     number = mine[1] - usual[1]
-    tells = same & (usual[2] > 0) if usual[2][is_kernel].any() else same
-    shares = np.divide(mine[1:], usual[1:], out=np.ones_like(mine[1:]), where=np.stack([same, tells])) - 1
-    shares[1] = np.where(tells, shares[1], shares[0])
+    sized = same & (usual[2] > 0)
+    tells = sized if usual[2][is_kernel].any() else same
+    shares = np.divide(mine[1:], usual[1:], out=np.ones_like(mine[1:]), where=np.stack([same, sized])) - 1
+    shares[1] = np.where(sized, shares[1], shares[0])
     is_sized = is_kernel & (~same | (np.abs(shares[1] - shares[0]) > _EQUAL * (1 + shares[0])))
     shares = np.sort(np.where(np.abs(shares) > _EQUAL, shares, 0.0), axis=0)
     expected = usual[0] + np.clip(excess, *(usual[0] * shares))
