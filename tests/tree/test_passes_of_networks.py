@@ -111,6 +111,35 @@ def test_denoising_steps_are_passes(tmp_path, count):
     assert len(program.tree(tmp_path).iterations) == 11 * count  # the text encoder's pass, too
 
 
+def perceptron(program, kind):
+    program.kernel(f"copy_{kind}")
+    for layer in range(3):
+        program.kernel(f"gemm_{kind}_{layer}").kernel(f"batch_norm_{kind}").kernel(f"relu_{kind}")
+    program.kernel(f"gemm_{kind}_out").kernel(f"mse_loss_{kind}")
+
+
+@pytest.mark.parametrize("epochs", [1, 2, 3])
+@pytest.mark.parametrize("tests", [2, 3, 5])
+def test_batches_of_tests_beside_steps_are_passes(tmp_path, epochs, tests):
+    """The last batch of an epoch is smaller and has other kernels; so have tests, in which the norms learn nothing."""
+    program, sizes = Program(), []
+    for _ in range(epochs):
+        for kind in (*["train"] * 9, "rest"):
+            perceptron(program, kind)
+            for layer in range(4):
+                program.kernel(f"gemm_dgrad_{kind}_{layer}").kernel(f"gemm_wgrad_{kind}_{layer}")
+                program.kernel("batch_norm_backward").kernel("threshold_backward")
+            for _ in range(6):
+                program.kernel("multi_tensor_apply_kernel_adam")
+            program.host += 2_000
+            sizes.append(12 + 4 * 4 + 6)
+        for _ in range(tests):
+            perceptron(program, "test")
+            program.host += 2_000
+            sizes.append(12)
+    assert program.tree(tmp_path).iterations["kernel_count"].tolist() == sizes
+
+
 def test_work_of_experts_lies_in_their_layer(tmp_path):
     program = Unsteady()
     for _ in range(4):

@@ -373,10 +373,10 @@ def _cut(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, bounds: np.nd
 
 def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tuple[Found, str]:
     """Executions that are turns of these kinds of loops, with what lies between them and is one as well; why none."""
-    loops, duration, constants = structure.loops, launches.duration, launches.constants
+    loops = structure.loops
     is_turn = np.isin(structure.turn_kind, kinds)
     is_turn &= ~_inside(structure, is_turn)
-    is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, duration, constants))
+    is_turn &= np.isin(structure.turn_kind, _main_kinds(structure, is_turn, launches))
     rows = np.flatnonzero(is_turn)
     rows = rows[np.argsort(loops.turn_start[rows], kind="stable")]
     layers = _layer_loops(structure, is_turn)
@@ -384,7 +384,6 @@ def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tup
     if len(rows):
         starts, ends, series = _rotated(starts, ends, series, launches)
     starts, ends, series = _up_to_updates(starts, ends, series, launches)
-    starts, ends, series = _evaluations_apart(structure, starts, ends, series, constants)
     if not len(starts):
         return _of_layers(structure, layers, launches)
     return _with_others(structure, starts, ends, series, layers, launches), ""
@@ -509,20 +508,23 @@ def _shares(structure: Structure, is_turn: np.ndarray, duration: np.ndarray) -> 
     return np.maximum(launches, held / max(int(time[-1]), 1))
 
 
-def _main_kinds(structure: Structure, is_turn: np.ndarray, duration: np.ndarray, constants: Constants) -> list[int]:
+def _main_kinds(structure: Structure, is_turn: np.ndarray, launches: Launches) -> list[int]:
     """Of the kinds of the turns those that are steps or passes, if there are any; of others those with a part of the
-    work, also beside steps of training (what they learn from is made), but beside passes (parts of the model) only what
-    computes before the first of them, and nowhere else (another part of the program)."""
-    loops, share = structure.loops, _shares(structure, is_turn, duration)
+    work, and beside steps of training what computes and begins where the host pauses (what they learn from is made, or
+    they are tested), but beside passes (parts of the model) only what computes before the first of them, and nowhere
+    else (another part of the program)."""
+    loops, kinds, constants = structure.loops, structure.kinds, launches.constants
+    share = _shares(structure, is_turn, launches.duration)
     used = np.unique(structure.turn_kind[is_turn]).tolist()
-    named = [k for k in used if structure.kinds[k].role in (STEP, PASS)]
+    named = [k for k in used if kinds[k].role in (STEP, PASS)]
     large = [k for k in used if share[k] >= constants.most_ratio**2]
     if large and share[named].sum() < constants.most_ratio / 2:
         return large
-    first = loops.turn_start[is_turn & np.isin(structure.turn_kind, named)].min(initial=len(duration))
+    first = loops.turn_start[is_turn & np.isin(structure.turn_kind, named)].min(initial=len(launches))
     last = [loops.turn_end[is_turn & (structure.turn_kind == k)].max() for k in used]
-    before = [k for k, end in zip(used, last, strict=True) if end <= first and structure.kinds[k].has_products]
-    more = large if not any(structure.kinds[k].role == PASS for k in named) else []
+    before = [k for k, end in zip(used, last, strict=True) if end <= first and kinds[k].has_products]
+    more = [*large, *(_kinds_of_passes(structure, launches) if named else [])]
+    more = [] if any(kinds[k].role == PASS for k in named) else [k for k in used if k in more]
     return sorted({*named, *more, *(k for k in before if named and share[k] >= constants.near_ratio)})
 
 
@@ -642,7 +644,7 @@ def _moved(
 
 def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Found:
     """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
-    many launches as the others."""
+    many launches as most others, and what they end with; what is more before a step is beside it (evaluation)."""
     traits, constants = launches.traits, launches.constants
     last = update_ends(traits) - 1
     if len(last) < 3:
@@ -653,43 +655,23 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
     after = int(np.median(bounds[np.searchsorted(bounds, last, side="right")] - last))
     works = does_layer_work(traits, np.arange(last[0], last[0] + after)).any()  # else weights are averaged, too
     cut = last + (1 if works and after > constants.uneven_ratio * size else after)
-    is_even = np.abs(np.diff(last) - size) <= constants.uneven_ratio * size
-    if not is_even.all():
+    bounds, slack = np.r_[0, cut], round(constants.uneven_ratio * size)
+    is_even = np.abs(np.diff(cut) - size) <= slack
+    if is_even.mean() <= constants.most_ratio:
         return starts, ends, series
-    kind, first = int(series[np.argmax(ends - starts)]) if len(series) else 0, 0
-    for said in (traits.family, launches.symbols):  # what was prepared before is in none
-        begins = _begins(said, said[cut[0] : cut[1]])
-        held = np.diff(np.searchsorted(begins, np.r_[0, cut]))
-        first = begins[0] if held[0] == held[1:].max() else first
-    rest = (starts >= cut[-1]) | (ends <= first)
-    starts, ends = np.r_[first, cut[:-1], starts[rest]], np.r_[np.minimum(cut, len(launches)), ends[rest]]
+    begin, usual = bounds[:-1].copy(), cut[int(np.argmax(is_even))] + np.arange(size)
+    begins = _begins(traits.family, traits.family[usual])
+    for k in np.flatnonzero(np.r_[True, ~is_even]).tolist():  # what was prepared before the first is in none
+        at = begins[(begins >= bounds[k]) & (np.abs(cut[k] - begins - size) <= slack)]
+        at = at[np.argmin(np.abs(cut[k] - at - size))] if len(at) else cut[k]
+        if agreement(traits.family[at : cut[k]], traits.family[usual], slack) >= constants.alike_ratio * size:
+            begin[k] = at
+        elif k:
+            return starts, ends, series
+    kind = int(series[np.argmax(ends - starts)]) if len(series) else 0
+    rest = ends <= np.append(begin, len(launches))[np.searchsorted(cut, starts, side="right")]
+    starts, ends = np.r_[begin, starts[rest]], np.r_[np.minimum(cut, len(launches)), ends[rest]]
     return _sorted(starts, ends, np.r_[np.full(len(cut), kind), series[rest]])
-
-
-def _evaluations_apart(
-    structure: Structure, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, constants: Constants
-) -> Found:
-    """A step of training that holds more passes than usual has its own last: those before them are executions. Where
-    many follow one another in any step (tokens of a roll-out), more of them are no evaluation."""
-    loops, kinds = structure.loops, structure.kinds
-    is_step = np.array([k.role == STEP for k in kinds], bool)[series]
-    for kind in [k for k, one in enumerate(kinds) if one.role == PASS] if is_step.any() else []:
-        turns = np.flatnonzero(structure.turn_kind == kind)
-        turns = turns[np.argsort(loops.turn_start[turns], kind="stable")]
-        begin, end = loops.turn_start[turns], loops.turn_end[turns]
-        low, high = np.searchsorted(begin, starts), np.searchsorted(end, ends, side="right")
-        usual = int(np.median((high - low)[is_step]))
-        more = np.flatnonzero(is_step & (high - low > usual) & ((high - low)[is_step].min() == usual > 0))
-        more = more[begin[low[more]] == starts[more]]
-        follows = np.cumsum(np.r_[False, begin[1:] == end[:-1], False])
-        in_a_row = 1 + np.median((follows[np.maximum(high - 1, low)] - follows[low])[is_step])
-        if len(more) and in_a_row < constants.fewest_turns:
-            taken = np.concatenate([np.arange(low[k], high[k] - usual) for k in more.tolist()])
-            starts = starts.copy()
-            starts[more] = end[high[more] - usual - 1]
-            more = np.r_[series, np.full(len(taken), kind)]
-            return _sorted(np.r_[starts, begin[taken]], np.r_[ends, end[taken]], more)
-    return starts, ends, series
 
 
 def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
@@ -715,6 +697,11 @@ def _with_others(
     other = int(series.max()) + 1
     names: dict[int, int] = {}
     content = Hashed.of(symbols).stretches(begin, end)
+    # no part of the executions, but for passes
+    inner = np.append(ends, 0)[np.searchsorted(starts, loops.turn_start, side="right") - 1] >= loops.turn_end
+    inner &= np.array([kind.role != PASS for kind in structure.kinds], bool)[structure.turn_kind]
+    passes = np.setdiff1d(_kinds_of_passes(structure, launches), structure.turn_kind[inner])
+    passes = np.isin(structure.turn_kind, passes)
     usual = {kind: _usual_turn(starts, ends, series, kind) for kind in np.unique(series).tolist()}
     sizes = {kind: turn[1] - turn[0] for kind, turn in usual.items()}
     for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
@@ -737,17 +724,22 @@ def _with_others(
         is_again = len(rows) >= constants.fewest_launches and not len(inside)
         is_again &= 1 < (content == content[k]).sum() <= constants.most_ratio * len(starts)  # in some gaps, not in most
         begins = np.zeros(1, np.int64) if is_again else np.unique(np.concatenate(found))
+        turns = _turns_between(structure, passes, a, b)
+        if (loops.turn_end - loops.turn_start)[turns].sum() >= constants.holds_ratio * (b - a):  # and what is left
+            begins = np.r_[a, loops.turn_start[turns[1:]], loops.turn_end[turns[-1:]]] - a
+            begins = begins[begins <= works.max(initial=-1)]
         several = len(inside) > max(len(begins), 1) and not has_gradients(traits, rows)
         if len(works) and not several and len(begins) and begins[0] <= works[0]:
-            first, last = a + int(begins[0]), int(works[-1] - begins[0])
-            for at, stop in _parts(begins - begins[0], family[first:b], last, sizes.values(), constants):
-                own = symbols[first + at : first + stop]
+            stops = np.append(begins[1:], b - a)
+            stops = np.minimum(stops, begins + int(np.median(stops - begins)))
+            for at, stop in (a + np.stack([begins, stops], axis=1)).tolist():
+                own = symbols[at:stop]
                 like = [one for one, n in sizes.items() if abs(stop - at - n) <= constants.uneven_ratio * n
                         and np.isin(own, symbols[slice(*usual[one])]).mean() >= constants.holds_ratio]  # fmt: skip
-                key = int(loops.kind[inside[0]]) if len(inside) else ~(first + at)
+                key = int(loops.kind[inside[0]]) if len(inside) else ~at
                 number = like[0] if like else names.setdefault(key, other + len(names))
-                size, _ = sizes.setdefault(number, stop - at), usual.setdefault(number, (first + at, first + stop))
-                more.append((first + at, first + min(stop, at + size), number))
+                size, _ = sizes.setdefault(number, stop - at), usual.setdefault(number, (at, stop))
+                more.append((at, min(stop, at + size), number))
         elif len(inside):
             for row in inside.tolist():
                 first, stop = int(loops.start[row]), int(loops.end[row])
@@ -766,19 +758,20 @@ def _with_others(
     return _sorted(*(np.concatenate([old, extra[:, c]]) for c, old in enumerate((starts, ends, series))))
 
 
-def _parts(
-    begins: np.ndarray, piece: np.ndarray, last: int, sizes: Iterable[int], constants: Constants
-) -> list[tuple[int, int]]:
-    """The parts of a stretch that begin at ``begins``, as long as usual at most. If there is one, and not as long as
-    executions are (``sizes``): its repeats, enough of them, if they hold nearly all up to its ``last`` work."""
-    is_one = any(abs(len(piece) - size) <= constants.uneven_ratio * size for size in sizes)
-    for size in _begins(piece, piece)[1:].tolist() if len(begins) == 1 and not is_one else ():
-        held = size + int(np.argmin(np.append(piece[size:] == piece[:-size], False))) // size * size
-        if held >= constants.fewest_parts * size and held >= constants.holds_ratio * last:
-            return [(at, at + size) for at in range(0, held, size)] + [(held, len(piece))] * bool(last >= held)
-    stops = np.append(begins[1:], len(piece))
-    stops = np.minimum(stops, begins + int(np.median(stops - begins)))
-    return list(zip(begins.tolist(), stops.tolist(), strict=True))
+def _kinds_of_passes(structure: Structure, launches: Launches) -> list[int]:
+    """Kinds whose turns are passes, and others that compute and begin where the host pauses."""
+    return [
+        k for k, one in enumerate(structure.kinds)
+        if one.role == PASS or (one.role == OTHER and one.has_products and begins_at_pauses(structure, one, launches))
+    ]  # fmt: skip
+
+
+def _turns_between(structure: Structure, mask: np.ndarray, a: int, b: int) -> np.ndarray:
+    """The turns of ``mask`` in [a, b) that lie in no other one there, in order."""
+    start, end = structure.loops.turn_start, structure.loops.turn_end
+    rows = np.flatnonzero(mask & (start >= a) & (end <= b))
+    rows = rows[np.lexsort((-end[rows], start[rows]))]
+    return rows[start[rows] >= np.r_[a, np.maximum.accumulate(end[rows])[:-1]]] if len(rows) else rows
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:
