@@ -279,3 +279,49 @@ def test_a_loop_of_passes_after_training_is_no_part_of_the_last_step(tmp_path):
     assert found["kind"].tolist() == ["training step"] * 4 + ["forward"] * 6
     assert found["kernel_count"].tolist() == [2] * 4 + [1] * 6
     assert "100 % of device time (" in analysis.frame("captures")["execution_evidence"].iloc[0]
+
+
+def steps_of_phases(builder, t, phases, count=5, loose=()):
+    """Steps of a range for each phase, with its kernels; ``loose``: those without a range."""
+    for _ in range(count):
+        for phase, kernels in phases:
+            begin = t
+            for name in kernels:
+                builder.kernel(name, launch=(t + 10, t + 20), run=(t + 30, t + 130))
+                t += 200
+            if phase not in loose:
+                builder.range(phase, begin + 5, t - 5)
+    return t
+
+
+@pytest.mark.parametrize("loose", [(), ("optimizer",), ("optimizer", "augment")])
+def test_averaged_weights_end_a_step(tmp_path, loose):
+    phases = [("augment", ["roll"]), ("online", ["sgemm_tn"]), ("backward", ["sgemm_nt"]),
+              ("optimizer", ["adam_kernel"]), ("average", ["axpby"])]  # fmt: skip
+    builder = ExportBuilder().process(100).thread(100)
+    steps_of_phases(builder, 0, phases, loose=loose)
+    found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
+    assert found["kernel_count"].tolist() == [5 - ("augment" in loose)] * 5
+
+
+def test_scored_batches_without_ranges_are_executions_beside_marked_steps(tmp_path):
+    layer = [
+        "layer_norm",
+        "sgemm_qkv",
+        "flash_fwd_attention",
+        "sgemm_o",
+        "layer_norm",
+        "sgemm_up",
+        "gelu",
+        "sgemm_down",
+    ]
+    scored = ["copy", "embedding_kernel", *layer, *layer, *layer, "sgemm_head"]
+    known = ["embedding_kernel", *layer, *layer, "sgemm_head"]
+    backward = ["sgemm_head_dgrad", *["layer_norm_grad_backward", "sgemm_dgrad", "flash_bwd_backward"] * 4]
+    phases = [("copy", ["copy"]), ("policy", known), ("backward", backward), ("optimizer", ["adam_kernel"] * 6),
+              ("metrics", ["reduce_kernel"] * 5)]  # fmt: skip
+    builder = ExportBuilder().process(100).thread(100)
+    t = steps_of_phases(builder, 0, [("scored", scored)], 4, loose=("scored",))
+    steps_of_phases(builder, t, phases, 6, loose=("copy", "metrics"))
+    found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
+    assert found["kernel_count"].tolist()[:4] == [len(scored)] * 4 and len(found) == 10

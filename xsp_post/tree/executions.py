@@ -391,9 +391,8 @@ class _Finder:
         own = self._series(np.where(ns > 0, ns, 0), count, series[spans], prior[spans])["worth"].to_numpy()
         inner = np.zeros(len(own))
         least = np.full(len(own), self.constants.holds_ratio)
-        least[series[above[:-1][self.times.is_training & ~mask & (above[:-1] >= 0)]]] = (
-            1  # a step is more than its passes
-        )
+        # a step is more than its passes
+        least[series[above[:-1][self.times.is_training & ~mask & (above[:-1] >= 0)]]] = 1
         is_open, reached = np.zeros(len(own), bool), np.zeros(len(own), bool)
         for k in range(len(own) - 1, -1, -1):  # inner ones come last
             is_open[k] = inner[k] > least[k] * own[k]
@@ -677,9 +676,8 @@ class _Finder:
         has_end = np.bincount(turn[ends], minlength=len(calls)) > 0
         usual = int(calls[has_end & (calls > 0)].min(initial=len(rows)))
         more = (has_end & (calls > usual))[turn] & is_call
-        if 2 * len(np.unique(turn[more])) >= max(int(has_end.sum()), 4) and set(folded[more]) > set(
-            folded[is_call & ~more]
-        ):
+        is_often = 2 * len(np.unique(turn[more])) >= max(int(has_end.sum()), 4)
+        if is_often and set(folded[more]) > set(folded[is_call & ~more]):
             usual = int(calls.max())  # steps of two kinds, as of a GAN's two models: nobody evaluates so often
         beyond = np.where(has_end, np.maximum(calls - usual, 0), np.where(calls > usual, calls, 0))
         nth = np.cumsum(is_call) - (np.cumsum(calls) - calls)[turn]
@@ -693,6 +691,14 @@ class _Finder:
         last = np.zeros(len(calls), np.int64)
         np.maximum.at(last, turn[is_beside], np.flatnonzero(is_beside) + 1)
         again = np.isin(folded, folded[turn > 0]) | (np.cumsum(is_call) > 0)
+        # what stands before that, and behind the last step, ends a step (weights are averaged)
+        begun = pd.Series(folded == folded[np.argmax(again)]).groupby(turn).cumsum().to_numpy() > 0
+        head, tail = ~begun & (turn > 0) & has_end[turn], ~has_end[turn] & ~begun
+        often = pd.Series(turn[head]).groupby(folded[head]).nunique()
+        each = often.index[often == often.max()]
+        is_all = not ((begun & ~has_end[turn]) | (works & (head | tail))).any()
+        if tail.any() and is_all and {*each} <= {*folded[tail]} <= {*often.index}:
+            turn, again = turn - (head | tail), again | tail
         # one that was cut off computes, and is no evaluation
         is_cut = (np.bincount(turn[works], minlength=len(calls)) > 0) & (calls > 0) & (calls <= usual)
         is_cut &= ~np.isin(calls, beyond[has_end & (beyond > 0)])

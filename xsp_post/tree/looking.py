@@ -130,6 +130,9 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     is_marked[draft.turns] = True
     marked = draft.column("process_index")[is_marked]
     rest = (nodes["level"] == "MODEL").to_numpy() & nodes["process_index"].isin(marked).to_numpy()
+    size = (nodes["end_launch"] - nodes["first_launch"]).to_numpy()
+    inner = rest & (nodes["launch_count"].to_numpy() < constants.most_ratio * size)  # ranges hold most of it
+    rest &= ~inner
     marked, start = np.sort(draft.column("start_ns")[is_marked]), nodes["start_ns"].to_numpy()
     between = np.searchsorted(marked, start)
     if len(marked):  # as long as those marked, before the first or behind the last one: its mark was not recorded
@@ -144,9 +147,9 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     is_part |= len(marked) > 1 and _is_even(often[1 : len(marked)], constants)
     if coverage_ratio < constants.most_ratio:
         gaps = np.bincount(between[rest], minlength=len(marked) + 1)
-        return rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio)
+        return inner | (rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio))
     layered = rollup.holds((nodes["level"] == "LAYER").to_numpy(), nodes["parent"].to_numpy())
-    return rest & (is_part | ~layered)
+    return inner | (rest & (is_part | ~layered))
 
 
 def _is_even(often: np.ndarray, constants: Constants) -> bool:
@@ -284,9 +287,8 @@ def _recur(found: Inference, home: np.ndarray, length: np.ndarray, most: float) 
     again = pd.DataFrame({"home": home[passes.index], "series": passes["series_index"]})
     again = again[again.duplicated(keep=False)]
     several = again.assign(run=(again != again.shift()).any(axis=1).cumsum()).groupby("home").transform("nunique")
-    again = again[
-        (several["series"] == 1) | (several["run"] > several["series"])
-    ]  # in one row each: stages of the range
+    # in one row each: stages of the range
+    again = again[(several["series"] == 1) | (several["run"] > several["series"])]
     return bool(held[again.index].sum() >= most * max(int(length.sum()), 1))
 
 
@@ -332,9 +334,8 @@ def _homes(found: Inference, of_launch: np.ndarray, constants: Constants) -> np.
     main = home.transform("quantile", 0.5, interpolation="nearest").to_numpy(np.int64)
     result = np.full(len(parent), int(of_launch.max()))
     result[at] = main
-    share = np.bincount(at, main == of_launch[placed], len(parent)) / np.maximum(
-        np.bincount(at, minlength=len(parent)), 1
-    )
+    often = np.maximum(np.bincount(at, minlength=len(parent)), 1)
+    share = np.bincount(at, main == of_launch[placed], len(parent)) / often
     is_pass = (found.nodes["kind"] == "iteration").to_numpy() & (parent < 0)
     return None if (share[is_pass] < constants.holds_ratio).any() else result[top]
 
