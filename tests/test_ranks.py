@@ -23,7 +23,7 @@ from xsp_post.replay.collectives import collectives_frame
 from xsp_post.reports import frames, page_rows
 from xsp_post.reports.terminal import print_frame
 from xsp_post.reports.why import ranks_line
-from xsp_post.tables.analyses.ranks import _BY_CHANCE, _outside, rank_contribution, rank_tables
+from xsp_post.tables.analyses.ranks import _BY_CHANCE, _outside, _stragglers, rank_contribution, rank_tables
 
 ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)"
 GEMM = "ampere_sgemm_128x64_tn"
@@ -303,6 +303,17 @@ def test_a_late_rank_lies_outside_the_others_and_two_do_not_hide_each_other():
     assert np.flatnonzero(_outside(late)).tolist() == [2, 6]
     draws = np.random.default_rng(0).normal(size=(300, 8))
     assert np.mean([_outside(draw).any() for draw in draws]) <= 2 * _BY_CHANCE
+
+
+def test_a_rank_is_late_in_one_of_its_groups():
+    """Ranks 1 and 3 come late to the collectives of their context group; those of the data groups scatter more."""
+    random = np.random.default_rng(1)
+    (a, b), (c, d, e, f) = random.normal(60, 15, (2, 100)), random.normal(20, 600, (4, 100))
+    late = np.column_stack([-a, a, -b, b, c, d, -c, -d, e, f, -e, -f])
+    groups = ["context 0", "context 0", "context 1", "context 1", *["data 0", "data 1"] * 4]
+    met = pd.DataFrame({"late_ns": late.ravel(), "position": [0, 1, 2, 3] * 300, "group_name": groups * 100})
+    ranks = pd.DataFrame({"duration_ns": 100_000, "lateness_ns": [-1e4, 1e4, -9e3, 9e3], "compute_excess_ratio": 0.0})
+    assert _stragglers(ranks, met.assign(step_index=-1)).tolist() == [False, True, False, True]
 
 
 def test_the_rank_that_all_wait_for_is_shown_first_of_many():

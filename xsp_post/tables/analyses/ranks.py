@@ -248,7 +248,8 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
         return frame["compute_excess_ratio"].to_numpy(np.float64) > STRAGGLER_EXCESS_RATIO
     late, position = met["late_ns"], met["position"]
     order = late.groupby(position).cumcount()
-    late, position = late[order > 0], position[order > 0]  # what was before the first one was not recorded
+    # what was before the first one was not recorded
+    late, position, group = (one[order > 0] for one in (late, position, met["group_name"]))
     size = np.ceil(late.groupby(position).transform("size") / _PARTS)
     part, step = (order[order > 0] - 1) // size, met["step_index"][order > 0]
     are_known = bool(step.min() >= 0 and step.nunique() >= _LEAST_STEPS)
@@ -258,14 +259,15 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
     # of a step only some collectives may wait; where a host runs ahead, its steps are not those of the device
     of_parts, of_steps = (late.groupby([position, one]).sum().droplevel(1) for one in (part, steps))
     signed = np.sign(late) * late.abs().groupby(position).rank()
-    chance = 2 * _BY_CHANCE / ((3 + 2 * are_known) * len(frame))
+    most = group.groupby(position).nunique().max()
+    chance = 2 * _BY_CHANCE / ((2 + most + 2 * are_known) * len(frame))
     beyond = np.zeros(len(frame), bool)
-    # by Student's t of all and of parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
-    of_each = (late, position), (of_parts, of_parts.index), (of_steps, of_steps.index), (signed, position)
+    # by Student's t of groups and parts, and by signed ranks (Wilcoxon 1945), which one large value does not disturb
+    of_each = (late, [position, group]), (of_parts, of_parts.index), (of_steps, of_steps.index), (signed, position)
     for values, who in of_each:
-        found = values.groupby(who).agg(["mean", "std", "size"]).reindex(range(len(frame)))
+        found = values.groupby(who, observed=True).agg(["mean", "std", "size"])
         least = t_quantiles(found["size"] - 1, 1 - chance) * found["std"] / np.sqrt(found["size"])
-        beyond |= (found["mean"] > least).to_numpy()
+        beyond[found.index.get_level_values(0)[found["mean"] > least]] = True
     if are_known:  # the last in every step: few steps do not tell how these scatter
         of_rank = late.groupby([steps, position]).sum().unstack()
         is_last = of_rank.eq(of_rank.max(axis=1), axis=0).all().reindex(range(len(frame)), fill_value=False)
