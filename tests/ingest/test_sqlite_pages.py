@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -253,7 +252,7 @@ def test_rows_that_are_kept_are_those_that_sqlite_keeps(tmp_path, monkeypatch, p
         small = np.array(rows.column("small"))
         return (small > 20) & (small < 90)
 
-    request = replace(REQUEST, keep=keep)
+    request = REQUEST._replace(keep=keep)
     found = decoded(path, request)
     assert found is not None and 0 < found.num_rows < 1000
     monkeypatch.setattr(SqliteTables, "_decode", lambda *_: None)  # so that SQLite reads it
@@ -262,7 +261,7 @@ def test_rows_that_are_kept_are_those_that_sqlite_keeps(tmp_path, monkeypatch, p
 
 def test_no_row_may_be_kept(tmp_path):
     path = make(tmp_path / "a.sqlite", rows_of_all_sizes(300))
-    found = decoded(path, replace(REQUEST, keep=lambda rows: np.zeros(rows.num_rows, bool)))
+    found = decoded(path, REQUEST._replace(keep=lambda rows: np.zeros(rows.num_rows, bool)))
     assert found.num_rows == 0 and found.column_names == [want.alias for want in WANTS]
 
 

@@ -16,7 +16,7 @@ def explain(code: str, as_json: bool = False) -> None:
         hint = did_you_mean(wanted, [*FINDINGS, *ERRORS], most=2) or "All codes stand in docs/messages.md."
         raise UsageError(f"{wanted!r} is not the code of a finding or an error", code="unknown-code", hint=hint)
     if as_json:
-        shared.print_json("explain", {"code": wanted, **vars(message)})
+        shared.print_json("explain", {"code": wanted, **message._asdict()})
         return
     title = f"{message.title} [{wanted}]" if message.title else f"[{wanted}]"
     typer.echo(f"{title}\n\n{message.cause}\n\nWhat to do: {message.cure}")

@@ -207,7 +207,8 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, or one in
-    a row), the products are the layers: their operators, where recorded, else with a kind for each family."""
+    a row), nor all kinds three quarters, the products are the layers: their operators, where recorded, else with a kind
+    for each family."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
     groups = np.array([kind.holds_layers for kind in kinds] + [False], bool)
@@ -227,8 +228,8 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         held = pd.DataFrame({"kind": inside["loop_kind"], "at": at, "count": stop - at})
         place = held.groupby("kind")["at"]
         is_row = place.transform("max") - place.transform("min") < place.transform("size")
-        most = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum().max()
-        if most >= constants.most_ratio * len(own):
+        each = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum() / len(own)
+        if each.max() >= constants.most_ratio or each.sum() >= constants.alike_ratio:
             continue
         around = np.searchsorted(first, blocks["start"], side="right") - 1
         blocks = blocks[(around < 0) | (blocks["end"] > last[around])]
