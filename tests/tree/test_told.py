@@ -42,7 +42,6 @@ RIGHT = (
     # exits of requests, neighbours beside a key-value cache, prompts in chunks, actions, preferences, samples of a flow
     ("early_exit_requests", "all"), ("knn_lm", "none"), ("chunked_prefill", "none"), ("decision_transformer", "all"),
     ("dpo_preferences", "none"), ("realnvp_density", "all"), ("realnvp_density", "none"),
-    ("dpo_preferences", "marks"),
     # what begins alike and differs after it: closures in any number, sentences and requests of other lengths
     ("lbfgs_reconstruction", "none"), ("tts_vocoder", "none"), ("int8_requests", "none"),
     # chunks of a prompt in a range with operators, rows of blocks of one convolution
@@ -79,6 +78,7 @@ READ_WRONGLY = {
     ("gnn_full_batch", "none", "layers"): "layers begin with the lookup of neighbours",
     ("nerf_rays", "none", "layers"): "two networks of linear layers, one after the other",
     ("complex_kge", "marks", "executions"): "ranges of epochs hold many batches, and each batch is an execution",
+    ("dpo_preferences", "marks", "executions"): "batches that a reward model scores have no range, and are executions",
     ("rwkv_generate", "none", "executions"): "a token of a prompt is one pass of three layers, though nothing waits",
 }
 

@@ -302,26 +302,3 @@ def test_averaged_weights_end_a_step(tmp_path, loose):
     steps_of_phases(builder, 0, phases, loose=loose)
     found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
     assert found["kernel_count"].tolist() == [5 - ("augment" in loose)] * 5
-
-
-def test_scored_batches_without_ranges_are_executions_beside_marked_steps(tmp_path):
-    layer = [
-        "layer_norm",
-        "sgemm_qkv",
-        "flash_fwd_attention",
-        "sgemm_o",
-        "layer_norm",
-        "sgemm_up",
-        "gelu",
-        "sgemm_down",
-    ]
-    scored = ["copy", "embedding_kernel", *layer, *layer, *layer, "sgemm_head"]
-    known = ["embedding_kernel", *layer, *layer, "sgemm_head"]
-    backward = ["sgemm_head_dgrad", *["layer_norm_grad_backward", "sgemm_dgrad", "flash_bwd_backward"] * 4]
-    phases = [("copy", ["copy"]), ("policy", known), ("backward", backward), ("optimizer", ["adam_kernel"] * 6),
-              ("metrics", ["reduce_kernel"] * 5)]  # fmt: skip
-    builder = ExportBuilder().process(100).thread(100)
-    t = steps_of_phases(builder, 0, [("scored", scored)], 4, loose=("scored",))
-    steps_of_phases(builder, t, phases, 6, loose=("copy", "metrics"))
-    found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
-    assert found["kernel_count"].tolist()[:4] == [len(scored)] * 4 and len(found) == 10

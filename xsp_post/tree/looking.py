@@ -130,9 +130,6 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     is_marked[draft.turns] = True
     marked = draft.column("process_index")[is_marked]
     rest = (nodes["level"] == "MODEL").to_numpy() & nodes["process_index"].isin(marked).to_numpy()
-    size = (nodes["end_launch"] - nodes["first_launch"]).to_numpy()
-    inner = rest & (nodes["launch_count"].to_numpy() < constants.most_ratio * size)  # ranges hold most of it
-    rest &= ~inner
     marked, start = np.sort(draft.column("start_ns")[is_marked]), nodes["start_ns"].to_numpy()
     between = np.searchsorted(marked, start)
     if len(marked):  # as long as those marked, before the first or behind the last one: its mark was not recorded
@@ -147,9 +144,9 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     is_part |= len(marked) > 1 and _is_even(often[1 : len(marked)], constants)
     if coverage_ratio < constants.most_ratio:
         gaps = np.bincount(between[rest], minlength=len(marked) + 1)
-        return inner | (rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio))
+        return rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio)
     layered = rollup.holds((nodes["level"] == "LAYER").to_numpy(), nodes["parent"].to_numpy())
-    return inner | (rest & (is_part | ~layered))
+    return rest & (is_part | ~layered)
 
 
 def _is_even(often: np.ndarray, constants: Constants) -> bool:
