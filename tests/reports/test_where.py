@@ -470,13 +470,6 @@ def test_blocks_of_two_kinds_are_two_places_each_with_its_own_number(tmp_path):
     assert found["9 × transformer block (2) in backward"].time_ns < of_kind["transformer block (2)"]
 
 
-def test_shares_of_executions_that_overlap_sum_to_no_more_than_all(tmp_path):
-    """The time of both is in the window of each, but once in the time of the verdict."""
-    results, limit, _ = said(loop(tmp_path, run_us=100))
-    found = places(results, replace(limit, replayed_ns=limit.whole_ns // 2))
-    assert sum(one.ratio for one in found) <= 1 and limit.kind == "kernel"
-
-
 @pytest.mark.parametrize("most", [64, 24, 8])
 def test_of_host_code_before_something_its_name_is_cut_not_the_words(most):
     place = Place(

@@ -129,7 +129,6 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     if paths.empty:
         return []
     amounts, scope_ns = (_work if resource in _WORK else _waits)(results, limit, resource, paths)
-    scope_ns *= min(limit.whole_ns / max(limit.window_ns, 1), 1.0)  # else executions that overlap count twice
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
