@@ -207,10 +207,11 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, or one in
-    a row), nor all kinds three quarters, the products are the layers: their operators, where recorded, else with a kind
-    for each family."""
+    a row), the products are the layers: their operators, where recorded, else with a kind for each family. Products that
+    follow one another directly are one: a convolution with what transforms its input."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
+    products = products[np.diff(products, prepend=-2) > 1]
     groups = np.array([kind.holds_layers for kind in kinds] + [False], bool)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     found = []
@@ -228,8 +229,8 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         held = pd.DataFrame({"kind": inside["loop_kind"], "at": at, "count": stop - at})
         place = held.groupby("kind")["at"]
         is_row = place.transform("max") - place.transform("min") < place.transform("size")
-        each = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum() / len(own)
-        if each.max() >= constants.most_ratio or each.sum() >= constants.alike_ratio:
+        most = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum().max()
+        if most >= constants.most_ratio * len(own):
             continue
         around = np.searchsorted(first, blocks["start"], side="right") - 1
         blocks = blocks[(around < 0) | (blocks["end"] > last[around])]
