@@ -724,10 +724,11 @@ def _with_others(
         is_again = len(rows) >= constants.fewest_launches and not len(inside)
         is_again &= 1 < (content == content[k]).sum() <= constants.most_ratio * len(starts)  # in some gaps, not in most
         begins = np.zeros(1, np.int64) if is_again else np.unique(np.concatenate(found))
-        turns = _turns_between(structure, passes, a, b)
+        turns, kind_of = _turns_between(structure, passes, a, b), dict[int, int]()
         if (loops.turn_end - loops.turn_start)[turns].sum() >= constants.holds_ratio * (b - a):  # and what is left
             begins = np.r_[a, loops.turn_start[turns[1:]], loops.turn_end[turns[-1:]]] - a
             begins = begins[begins <= works.max(initial=-1)]
+            kind_of = dict(zip((a + begins).tolist(), structure.turn_kind[turns].tolist(), strict=False))
         several = len(inside) > max(len(begins), 1) and not has_gradients(traits, rows)
         if len(works) and not several and len(begins) and begins[0] <= works[0]:
             stops = np.append(begins[1:], b - a)
@@ -736,7 +737,7 @@ def _with_others(
                 own = symbols[at:stop]
                 like = [one for one, n in sizes.items() if abs(stop - at - n) <= constants.uneven_ratio * n
                         and np.isin(own, symbols[slice(*usual[one])]).mean() >= constants.holds_ratio]  # fmt: skip
-                key = int(loops.kind[inside[0]]) if len(inside) else ~at
+                key = kind_of.get(at, int(loops.kind[inside[0]]) if len(inside) else ~at)
                 number = like[0] if like else names.setdefault(key, other + len(names))
                 size, _ = sizes.setdefault(number, stop - at), usual.setdefault(number, (at, stop))
                 more.append((at, min(stop, at + size), number))
