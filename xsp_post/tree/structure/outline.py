@@ -207,20 +207,19 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, or one in
-    a row), the products are the layers: their operators, where recorded, else with a kind for each family. Products that
-    follow one another directly are one: a convolution with what transforms its input."""
+    a row), the products are the layers: their operators, where recorded, else with a kind for each family. Products
+    that follow one another directly are one: a convolution with what transforms its input."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
-    products = products[np.diff(products, prepend=-2) > 1]
+    apart = products[np.diff(products, prepend=-2) > 1]
     groups = np.array([kind.holds_layers for kind in kinds] + [False], bool)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     found = []
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
         first, last = alike["start"].to_numpy(), alike["end"].to_numpy()
         rows = np.arange(first[len(alike) // 2], last[len(alike) // 2])
-        own = rows[are_products(traits, rows)]
-        length = sequence.duration[own]
-        is_led = length[are_convolutions(traits, own)].sum() >= constants.most_ratio * length.sum()
+        own, length = np.intersect1d(apart, rows), sequence.duration[np.intersect1d(products, rows)]
+        is_led = sequence.duration[rows[are_convolutions(traits, rows)]].sum() >= constants.most_ratio * length.sum()
         if has_gradients(traits, rows) or not is_led or len(own) < constants.fewest_turns:
             continue
         inside = blocks[(blocks["start"] >= rows[0]) & (blocks["end"] <= rows[-1] + 1)]
@@ -234,7 +233,7 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
             continue
         around = np.searchsorted(first, blocks["start"], side="right") - 1
         blocks = blocks[(around < 0) | (blocks["end"] > last[around])]
-        found.append(_of_products(sequence, products, alike))
+        found.append(_of_products(sequence, apart, alike))
     if found:
         blocks = pd.concat([blocks, *found]).sort_values("start", kind="stable")
         families = [Kind(IS_LAYER, 0, 0, 0, has_products=True) for _ in range(int(traits.family.max()) + 1)]
