@@ -383,7 +383,7 @@ def _of_kinds(structure: Structure, kinds: list[int], launches: Launches) -> tup
     starts, ends, series = loops.turn_start[rows], loops.turn_end[rows], structure.turn_kind[rows]
     if len(rows):
         starts, ends, series = _rotated(starts, ends, series, launches)
-    starts, ends, series = _up_to_updates(starts, ends, series, launches)
+    starts, ends, series = _up_to_updates(loops, starts, ends, series, launches)
     if not len(starts):
         return _of_layers(structure, layers, launches)
     return _with_others(structure, starts, ends, series, layers, launches), ""
@@ -642,9 +642,10 @@ def _moved(
     return starts[some], ends[some]
 
 
-def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Found:
+def _up_to_updates(loops: Loops, starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Found:
     """Steps of training end where their weights are updated, whatever was lost in them: where each update bounds as
-    many launches as most others, and what they end with; what is more before a step is beside it (evaluation)."""
+    many launches as most others, and what they end with; what is more before a step is beside it (evaluation), but for
+    more turns of a row that steps hold (tokens of a roll-out)."""
     traits, constants = launches.traits, launches.constants
     last = update_ends(traits) - 1
     if len(last) < 3:
@@ -661,11 +662,13 @@ def _up_to_updates(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, lau
         return starts, ends, series
     begin, usual = bounds[:-1].copy(), cut[int(np.argmax(is_even))] + np.arange(size)
     begins = _begins(traits.family, traits.family[usual])
+    rows = (loops.start >= usual[0]) & (loops.end <= usual[-1] + 1) & (loops.count >= constants.fewest_turns)
+    rows = np.isin(loops.kind, loops.kind[rows])
     for k in np.flatnonzero(np.r_[True, ~is_even]).tolist():  # what was prepared before the first is in none
         at = begins[(begins >= bounds[k]) & (np.abs(cut[k] - begins - size) <= slack)]
         at = at[np.argmin(np.abs(cut[k] - at - size))] if len(at) else cut[k]
         if agreement(traits.family[at : cut[k]], traits.family[usual], slack) >= constants.alike_ratio * size:
-            begin[k] = at
+            begin[k] = bounds[k] if k and (rows & (loops.start < at) & (loops.end > at)).any() else at
         elif k:
             return starts, ends, series
     kind = int(series[np.argmax(ends - starts)]) if len(series) else 0
