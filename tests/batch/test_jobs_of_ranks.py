@@ -118,6 +118,7 @@ def test_a_rank_that_is_late_before_the_first_collective_of_each_step_is_named(l
     is_first = met["call"] == 0
     noise = random.normal(0, np.where(is_first, 120e6, 5e6))
     amount = 1e6 * np.array(late_ms)[met["step_index"] % len(late_ms)]
+    met["group_name"] = ""
     met["late_ns"] = noise + np.where(is_first & (met["position"] == 2), amount, 0.0)
     own = met["late_ns"].groupby(met["position"]).sum() + [-5.5e8, 4.7e8, 0, -4.7e8]  # of a busy machine
     frame = pd.DataFrame({"lateness_ns": own, "duration_ns": 8e9, "compute_excess_ratio": 0.0})
