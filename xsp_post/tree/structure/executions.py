@@ -426,7 +426,8 @@ def _between_beginnings(launches: Launches) -> Iterator[tuple[str, Found]]:
     for said in (launches.symbols, launches.traits.family):
         code = Hashed.of(said).grams(3)
         often = np.bincount(code)
-        enough = np.flatnonzero((often > 1) & (often <= n / launches.constants.fewest_turns))
+        fewest = launches.constants.fewest_turns
+        enough = np.flatnonzero((often >= fewest) & (often <= n / fewest))
         chosen = np.sort(enough[np.unique(often[enough], return_index=True)[1]])
         rows = np.flatnonzero(np.isin(code, chosen))
         rows = rows[np.argsort(code[rows], kind="stable")]

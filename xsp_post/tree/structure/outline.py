@@ -30,6 +30,7 @@ from xsp_post.tree.structure.labels import (
 )
 
 _MOST_CARRIED = 256  # executions of a series
+_MOST_ALIGNED = 1 << 25  # launches of one, times the shifts by which it is aligned
 _AROUND = 8  # launches on either side of one by which it is aligned
 
 ITERATION, PHASE, BLOCK, PART, STRETCH, AROUND = 0, 1, 2, 3, 4, 5
@@ -282,6 +283,8 @@ def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
         known = sequence.symbols[found.starts[like] : found.ends[like]]
         for row in few[:_MOST_CARRIED].tolist():
             slack = 2 + max(round(sequence.constants.drift_ratio * size[like]), int(abs(size[row] - size[like])))
+            if slack * size[row] > _MOST_ALIGNED:
+                continue
             met = _met(known, sequence.symbols[found.starts[row] : found.ends[row]], slack)
             place = np.flatnonzero(met >= 0)
             first, last = np.searchsorted(met[place], start), np.searchsorted(met[place], end)
