@@ -254,6 +254,7 @@ class _Tree:
         self.execution = self.forest.nearest(self.level == "MODEL")  # at or above, −1 none
         self.has_kinds = len(set(self.name[self.level == "MODEL"])) > 1
         self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
+        self.counted = self.forest.nearest((self.level == "MODEL") | (self.is_phase & ~self.in_layer))
         layers = self.forest.add_up(self.is_layer)  # a range around all of several is no place of work
         self.has_all = (layers == max(self.is_layer.sum(), 2)) & (resource in _WORK)
 
@@ -388,17 +389,17 @@ class _Tree:
         there are several kinds of executions (decode, prefill), its own; '' none."""
         around = self._around(row, self.is_recorded) if self.is_inferred[row] else ""
         around = around or self._around(row, self.is_phase)
-        return around or "".join(self.name[self._executions_around(np.array([row]))]) * self.has_kinds
+        return around or "".join(self.name[self._all_around(np.array([row]), self.execution)]) * self.has_kinds
 
     def _calls_around(self, rows: np.ndarray) -> int:
-        """Calls of the executions that rows lie in, which are counted in each of them, wherever they lie in it; outside
-        of executions those of the ranges around them."""
-        around = self._executions_around(rows)
+        """Calls of the passes, else the executions, that rows lie in, which are counted in each of them, wherever they
+        lie in it; outside of executions those of the ranges around them. Of an execution cut short passes may lack."""
+        around = self._all_around(rows, self.counted)
         return max(int(self.calls[around if len(around) else np.unique(np.maximum(self.parent[rows], 0))].sum()), 1)
 
-    def _executions_around(self, rows: np.ndarray) -> np.ndarray:
-        """The executions that rows lie in; none where one of them lies in no execution."""
-        around = np.unique(self.execution[np.maximum(self.parent[rows], 0)])
+    def _all_around(self, rows: np.ndarray, nearest: np.ndarray) -> np.ndarray:
+        """The executions, or passes, that rows lie in; none where one of them lies in none."""
+        around = np.unique(nearest[np.maximum(self.parent[rows], 0)])
         return around if (around >= 0).all() else around[:0]
 
     def _around(self, row: int, of: np.ndarray) -> str:
