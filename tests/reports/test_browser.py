@@ -253,7 +253,27 @@ def test_drawings_can_be_saved(open_page, results, tmp_path, drawing):
     root = ElementTree.parse(next(tmp_path.glob("*.svg"))).getroot()
     texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text")]
     assert len(texts) > 5 and all(texts)
+    assert texts[0] == page.title() and "resnet" in texts[0]  # of which capture it is
+    drawn = page.evaluate(f"document.querySelector('[data-drawing={drawing}] canvas').height")
+    height = int.from_bytes(next(tmp_path.glob("*.png")).read_bytes()[20:24], "big")
+    assert height > drawn == int(root.get("height")) - (height - drawn)
     assert page.complaints == []
+
+
+def test_times_of_the_timeline_differ_however_near_it_is(open_page, results):
+    """The labels of its axis are read from its picture as SVG: a canvas has no text."""
+    page = open_page(results)
+    length = page.evaluate("xspReport.timeline.view.to - xspReport.timeline.view.from")
+    for span in (length, length / 7, length / 900, 230):
+        page.show(f"timeline&from={length - 2 * span:.0f}&to={length - span:.0f}")
+        with page.expect_download() as download:
+            page.locator("[data-drawing=timeline] [data-save=svg]").click()
+        root = ElementTree.parse(download.value.path()).getroot()
+        texts = [node.text for node in root.iter("{http://www.w3.org/2000/svg}text") if node.get("y") == "10"]
+        assert 4 <= len(texts) == len({*texts}), texts
+        said = page.locator("[data-drawing=timeline] .status").inner_text()
+        first, _, last = said.partition(" (")[0].partition(" … ")
+        assert first != last, said
 
 
 def test_the_tree_is_reachable_by_keyboard(open_page, results):

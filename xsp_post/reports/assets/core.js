@@ -65,13 +65,15 @@ systemDark.addEventListener("change", themeChanged);
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
 /* --- numbers of the drawings (tables and charts carry their text) --------------------------------------- */
-function formatNs(ns) {
+function formatNs(ns, step = Infinity) { // with as many digits as a time that is a step away has others
   const steps = [[1, "ns"], [1e3, "µs"], [1e6, "ms"], [1e9, "s"]];
   const size = Number(Math.abs(ns).toPrecision(3));
   const [factor, unit] = steps.filter(([f]) => size >= f).pop() || steps[0];
   const value = ns / factor;
   if (unit === "ns") return Math.round(value) + " ns";
   const whole = Math.floor(Math.abs(Number(value.toPrecision(3)))).toString().length;
+  const finer = Math.ceil(Math.log10(factor / step));
+  if (finer > 3 - whole) return value.toFixed(finer) + " " + unit;
   return Number(value.toPrecision(3)).toFixed(Math.max(3 - whole, 0)) + " " + unit;
 }
 const formatCount = (n) => n.toLocaleString("en-US");

@@ -48,12 +48,26 @@ class SvgRecorder {
   stroke() { this.parts.push(`<path d="${this.points}" fill="none" stroke="${xml(this.strokeStyle)}" stroke-width="${this.lineWidth}" opacity="${this.globalAlpha}"/>`); }
   text() {
     const patterns = this.patterns.map(({ color, size }, n) => `<pattern id="hatch${n}" width="${size}" height="${size}" patternUnits="userSpaceOnUse"><path d="M-1 ${size + 1}L${size + 1} -1" stroke="${xml(color)}" stroke-width="1.2"/></pattern>`).join("");
-    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height}" font-family="${xml(ink("font"))}" font-size="12"><title>${xml(document.title)}</title><defs>${patterns}</defs><rect width="100%" height="100%" fill="${ink("paper")}"/>${this.parts.join("")}</svg>`;
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${this.width}" height="${this.height + ROW}" font-family="${xml(ink("font"))}" font-size="12"><defs>${patterns}</defs><rect width="100%" height="100%" fill="${ink("paper")}"/><text x="4" y="${ROW / 2}" fill="${ink("text")}" dominant-baseline="central">${xml(document.title)}</text><g transform="translate(0 ${ROW})">${this.parts.join("")}</g></svg>`;
   }
 }
 function svgOf(draw) {
   recording = new SvgRecorder();
   try { draw(); return recording.text(); } finally { recording = null; draw(); }
+}
+/* A copy of a canvas below the title of the page: which capture it is of. */
+function titled(canvas) {
+  const ratio = window.devicePixelRatio || 1, copy = el("canvas", { width: canvas.width, height: canvas.height + Math.round(ROW * ratio) });
+  const context = copy.getContext("2d");
+  context.fillStyle = ink("paper");
+  context.fillRect(0, 0, copy.width, copy.height);
+  context.drawImage(canvas, 0, copy.height - canvas.height);
+  context.scale(ratio, ratio);
+  context.font = "12px " + ink("font");
+  context.textBaseline = "middle";
+  context.fillStyle = ink("text");
+  context.fillText(document.title, 4, ROW / 2);
+  return copy;
 }
 function exportButtons(canvas, draw, file) {
   const save = (blob, ending) => {
@@ -63,7 +77,7 @@ function exportButtons(canvas, draw, file) {
   };
   return el("span", { class: "switch", role: "group", "aria-label": "Save the drawing" },
     el("button", { type: "button", text: "SVG", "data-save": "svg", title: "Save this drawing as SVG", onclick: () => save(new Blob([svgOf(draw)], { type: "image/svg+xml" }), "svg") }),
-    el("button", { type: "button", text: "PNG", "data-save": "png", title: "Save this drawing as PNG", onclick: () => canvas.toBlob((blob) => save(blob, "png")) }));
+    el("button", { type: "button", text: "PNG", "data-save": "png", title: "Save this drawing as PNG", onclick: () => titled(canvas).toBlob((blob) => save(blob, "png")) }));
 }
 function hatchPattern(context, color, size) {
   const tile = document.createElement("canvas");

@@ -95,7 +95,7 @@ function buildTimeline(holder, data) {
     });
     drawQueueDelays(context, width, paint);
     const span = view.to - view.from;
-    const where = span >= length ? `${formatNs(length)} in all` : `${formatNs(Math.round(view.from))} … ${formatNs(Math.round(view.to))} (${formatNs(Math.round(span))} of ${formatNs(length)})`;
+    const where = span >= length ? `${formatNs(length)} in all` : `${formatNs(Math.round(view.from), span)} … ${formatNs(Math.round(view.to), span)} (${formatNs(Math.round(span))} of ${formatNs(length)})`;
     status.textContent = state.words ? `${formatCount(state.hits.length)} found · ${where}` : where;
   }
   function drawAxis(context, width, paint) {
@@ -111,7 +111,8 @@ function buildTimeline(holder, data) {
     for (let t = Math.ceil(view.from / step) * step; t <= view.to; t += step) {
       const x = px(t, width);
       context.beginPath(); context.moveTo(x + 0.5, AXIS - 6); context.lineTo(x + 0.5, height); context.stroke();
-      if (x < width - 46) context.fillText(formatNs(Math.round(t)), x + 3, 10);
+      const label = formatNs(Math.round(t), step);
+      if (x + 3 + context.measureText(label).width < width) context.fillText(label, x + 3, 10);
     }
   }
   function drawQueueDelays(context, width, paint) {
