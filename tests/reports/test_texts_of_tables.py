@@ -8,6 +8,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
+from xsp_post.reports.blocks import present
 from xsp_post.reports.text import short_kernels
 
 
@@ -16,3 +17,9 @@ def test_shortened_names_are_texts(names):
     shown = short_kernels(pd.Series(names, dtype=object), 60)
     assert shown.dtype == pd.Series(["a"], dtype=str).dtype
     assert (pd.Series(["x"] * len(names), dtype=str) + shown + " y").tolist() == [f"x{one} y" for one in shown]
+
+
+def test_a_column_in_which_nothing_is_known_has_no_place():
+    """−1 is how a column of integers that may be unknown says so; of others it is a number."""
+    frame = pd.DataFrame({"rank": [-1, 0], "last_count": [-1, -1], "matched_count": [-1, 3], "busy_ns": [0, 0]})
+    assert present(frame, tuple(frame)) == ("rank", "matched_count", "busy_ns")

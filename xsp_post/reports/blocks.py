@@ -6,9 +6,12 @@ numbers in the units of their columns; text is made at the very end by `theme.te
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, NamedTuple
 
 import pandas as pd
+
+from xsp_post.model.schemas import TABLES
 
 
 class Chart(NamedTuple):
@@ -82,8 +85,13 @@ def present(frame: pd.DataFrame, columns: tuple[str, ...] | list[str]) -> tuple[
 
 # What a column says where nothing is known.
 _NOTHING = {"bound": "unknown", "counter_source": "none"}
-_UNKNOWN_COUNTS = ("batch_size", "online_batch_size", "optimal_batch_size", "allocated_bytes", "queue_delay_ns",
-                   "memory_peak_bytes")  # fmt: skip
+
+
+@cache
+def _may_be_unknown() -> frozenset[str]:
+    """Columns in which −1 is no number, in every table that has them."""
+    columns = [column for table in TABLES.values() for column in table.columns]
+    return frozenset(one.name for one in columns if one.is_optional)
 
 
 def twins(frame: pd.DataFrame) -> list[str]:
@@ -102,7 +110,7 @@ def says_nothing(values: pd.Series) -> bool:
         return False
     if values.isna().all():
         return True
-    if name in _UNKNOWN_COUNTS:
+    if name in _may_be_unknown():
         return bool((values.fillna(-1) < 0).all())
     if name in ("is_negative", "counter_coverage_ratio"):
         return not values.fillna(0).astype(bool).any()
