@@ -196,9 +196,10 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
         before = before[symbols[loops.end[before]] == symbols[loops.turn_end[loops.first[before]] - by]]
         loops.turn_end[loops.last[before] - 1] += by
         loops.end[before] += by
+    for edges in (loops.start, loops.end, loops.turn_start, loops.turn_end):  # of turns that end with their layers
+        edges[np.isin(edges, end[moves])] += by
     loops.turn_start[turns[later]] += by
     loops.turn_end[turns[~np.isin(turns, last)]] += by
-    loops.turn_end[last] += by * moves
     loops.start[mine], loops.end[mine] = loops.turn_start[loops.first[mine]], loops.turn_end[last]
     found.start, found.end = found.start + by, found.end + by
 
