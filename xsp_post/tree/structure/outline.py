@@ -425,7 +425,10 @@ def _hold_more_layers(sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarr
     mine, time = np.flatnonzero(is_block), np.r_[0, np.cumsum(sequence.duration)]
     held = np.bincount(kinds[mine], weights=(time[end] - time[start])[mine], minlength=count)
     saved = held * (1 - len(sequence.executions) / np.maximum(np.bincount(kinds[mine], minlength=count), 1))
-    is_layer = np.array([kind.role == IS_LAYER for kind in sequence.structure.kinds], bool)
+    is_layer = np.array([
+        kind.role == IS_LAYER and are_products(sequence.traits, np.arange(kind.start, kind.end)).sum() != 1
+        for kind in sequence.structure.kinds
+    ], bool)  # fmt: skip
     inner = mine[is_block[np.maximum(parent[mine], 0)] & (parent[mine] >= 0) & is_layer[kinds[mine]]]
     most = np.zeros(count)
     np.maximum.at(most, kinds[parent[inner]], saved[kinds[inner]])
