@@ -338,9 +338,10 @@ def _cut(
         return _with_odd_turns(hashed, state.bits, np.concatenate(starts), template, is_free, constants), template
 
     made, template = turns(offset)
+    cut_off = int(made.start[0] == 0) + int(made.end[-1] == len(state))  # turns at the ends of the recording
     for shift in _begins_sooner(hashed.symbols, made, template, is_free):
         moved, _ = turns((offset - shift) % lag)
-        if len(moved.turn_start) >= len(made.turn_start):
+        if len(moved.turn_start) >= len(made.turn_start) - cut_off:
             return moved
     return made  # some loops would lose a turn
 
