@@ -82,6 +82,7 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
     starts, ends = (np.append(np.sort(phase_rows[c].to_numpy()), len(sequence) + 1) for c in ("start", "end"))
     blocks = blocks[ends[np.searchsorted(starts, blocks["start"])] > blocks["end"]]  # a phase lies in no block
     sequence, blocks = _with_products(sequence, homes, blocks)
+    sequence, blocks = _with_odd_layers(sequence, homes, blocks)
     blocks = _carried_over(sequence, blocks)
     is_group = np.array([kind.holds_layers or kind.around for kind in sequence.structure.kinds] + [False], bool)
     is_group = is_group[blocks["loop_kind"].to_numpy()]
@@ -262,6 +263,31 @@ def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) 
         len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], loop_kind=kind,
         series_index=homes["series_index"].to_numpy()[home], content=(kind + 1).astype(np.uint64),
     )[~is_told]  # fmt: skip
+
+
+def _with_odd_layers(
+    sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
+) -> tuple[Sequence, pd.DataFrame]:
+    """What stands between two layers of one kind, computes and is about as long as they are, is a layer, too: a dense
+    one among those with experts, an attention among state spaces."""
+    kinds, most = sequence.structure.kinds, sequence.constants.most_ratio
+    groups = np.array([kind.holds_layers or kind.around for kind in kinds] + [False], bool)
+    layers = blocks[~groups[blocks["loop_kind"]]].sort_values(["start", "end"], ascending=[True, False], kind="stable")
+    layers = layers[layers["start"] >= layers["end"].cummax().shift(fill_value=0)]  # none lies in another one
+    usual = (layers["end"] - layers["start"]).groupby(layers["loop_kind"]).median()
+    odd = _stretches(sequence, homes, layers)
+    before, after = (
+        odd[edge].map(layers.set_index(side)["loop_kind"]) for edge, side in (("start", "end"), ("end", "start"))
+    )
+    computes = np.r_[0, np.cumsum(are_products(sequence.traits, np.arange(len(sequence))))]
+    is_layer = (before == after) & (computes[odd["end"]] > computes[odd["start"]])
+    is_layer &= ((odd["end"] - odd["start"]) / before.map(usual) - 1).abs() <= most
+    if is_layer.any():
+        odd = odd[is_layer].assign(kind=BLOCK, loop_kind=len(kinds), content=np.uint64(len(kinds) + 1))
+        blocks = pd.concat([blocks, odd]).sort_values("start", kind="stable")
+        kinds = [*kinds, Kind(IS_LAYER, 0, 0, 0, has_products=True)]
+        sequence = replace(sequence, structure=replace(sequence.structure, kinds=kinds))
+    return sequence, blocks
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
