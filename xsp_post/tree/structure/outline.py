@@ -24,6 +24,8 @@ from xsp_post.tree.structure.labels import (
     guess_type,
     has_gradients,
     is_network,
+    is_one_layer,
+    is_part_of_network,
     parts_of_block,
     phases,
     with_softmax,
@@ -265,23 +267,27 @@ def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) 
     )[~is_told]  # fmt: skip
 
 
-def _with_odd_layers(
-    sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
-) -> tuple[Sequence, pd.DataFrame]:
-    """What stands between two layers of one kind, computes and is about as long as they are, is a layer, too: a dense
-    one among those with experts, an attention among state spaces."""
-    kinds, most = sequence.structure.kinds, sequence.constants.most_ratio
+def _with_odd_layers(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
+    """What stands between two layers of one kind, does such a layer's work and is about as long, is a layer, too: a
+    dense one among those with experts, one with another number of products."""
+    kinds, traits, most = sequence.structure.kinds, sequence.traits, sequence.constants.most_ratio
     groups = np.array([kind.holds_layers or kind.around for kind in kinds] + [False], bool)
     layers = blocks[~groups[blocks["loop_kind"]]].sort_values(["start", "end"], ascending=[True, False], kind="stable")
     layers = layers[layers["start"] >= layers["end"].cummax().shift(fill_value=0)]  # none lies in another one
     usual = (layers["end"] - layers["start"]).groupby(layers["loop_kind"]).median()
     odd = _stretches(sequence, homes, layers)
-    before, after = (
+    kind, after = (
         odd[edge].map(layers.set_index(side)["loop_kind"]) for edge, side in (("start", "end"), ("end", "start"))
     )
-    computes = np.r_[0, np.cumsum(are_products(sequence.traits, np.arange(len(sequence))))]
-    is_layer = (before == after) & (computes[odd["end"]] > computes[odd["start"]])
-    is_layer &= ((odd["end"] - odd["start"]) / before.map(usual) - 1).abs() <= most
+    is_near = (kind == after) & (((odd["end"] - odd["start"]) / kind.map(usual) - 1).abs() <= most)
+    odd = odd[is_near].assign(loop_kind=kind[is_near])
+    content = Hashed.of(sequence.symbols).stretches(odd["start"].to_numpy(), odd["end"].to_numpy())
+    is_layer = np.zeros(len(odd), bool)
+    for row in np.unique(content, return_index=True)[1].tolist():
+        like, rows = kinds[int(odd["loop_kind"].iloc[row])], np.arange(*odd[["start", "end"]].iloc[row])
+        attends = like.period and is_one_layer(traits, np.arange(like.start, like.end), may_look_up=True)
+        works = is_one_layer(traits, rows) if attends else are_products(traits, rows).any()
+        is_layer[content == content[row]] = works and is_part_of_network(traits, rows)
     if is_layer.any():
         odd = odd[is_layer].assign(kind=BLOCK, loop_kind=len(kinds), content=np.uint64(len(kinds) + 1))
         blocks = pd.concat([blocks, odd]).sort_values("start", kind="stable")

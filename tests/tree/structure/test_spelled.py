@@ -1,0 +1,61 @@
+"""Inference from launch sequences that are spelled: a letter for each kernel, a program in a line."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from sequences import launch_frame
+
+from xsp_post.tree.structure.find import infer
+
+KERNELS = {
+    "n": "vectorized_layer_norm_kernel", "E": "indexSelectLargeIndex_embedding", "+": "vectorized_add_kernel",
+    "s": "softmax_warp_forward", "A": "flash_fwd_kernel", "B": "flash_fwd_splitkv_kernel", "c": "direct_copy_kernel",
+    "u": "gelu_kernel", "v": "relu_kernel", "x": "reduce_max_kernel", "K": "implicit_convolve_sgemm",
+    "N": "cudnn_bn_fw_inf_kernel",
+}  # fmt: skip
+ATTENTION, MLP = "nqcAo+", "nfug+"  # other letters are matrix products
+
+
+def layers_of(launches: str) -> list[str]:
+    """The layers that are found, as they are spelled."""
+    letters = sorted(set(launches))
+    names = np.array([KERNELS.get(letter, f"ampere_sgemm_{ord(letter)}x64_tn") for letter in letters], object)
+    nodes = infer(launch_frame(np.array([letters.index(letter) for letter in launches])), names).nodes
+    blocks = nodes[(nodes["level"] == "LAYER") & (nodes["kind"] == "block")]
+    return [launches[a:b] for a, b in zip(blocks["first_launch"], blocks["end_launch"], strict=True)]
+
+
+def test_tokens_whose_passes_end_with_their_layers_hold_all_of_them():
+    """A layer begins at its norm, behind the addition of the one before; a token ends where its last layer does."""
+    layer = ATTENTION + MLP
+    prompt, token = (f"E+{one * 3}nLsx" for one in (layer, layer.replace("A", "B")))
+    found = layers_of(("KvKv+E+" + (prompt + token * 7)) * 4)
+    assert found.count(layer.replace("A", "B")) == 4 * 7 * 3
+
+
+def test_blocks_of_several_products_are_no_groups_of_single_products():
+    block = "KNvKNvKN+v"
+    found = layers_of("".join(f"PNKNv{block * 5}xLsx" for _ in range(6)))
+    assert [one.count("K") for one in found] == [3] * 30
+
+
+def test_layers_begin_sooner_where_a_turn_is_cut_off_at_the_beginning_of_the_recording():
+    """Final norm and head look like the beginning of a layer, so that turns could begin behind both."""
+    layer = "ngcAAgngug"
+    one = f"E{layer * 8}ngsx"
+    found = layers_of(one[43:] + one * 7)  # from the third launch of the fifth layer
+    assert found[-1] == layer
+
+
+@pytest.mark.parametrize("odd", ["nqcAo+nfudw+", "nqcAo+ndw+"])
+def test_an_odd_layer_between_two_of_one_kind_is_a_layer(odd):
+    usual = "nqcAo+nrxefug+"
+    found = layers_of(f"E+{usual * 2}{odd}{usual * 2}Lsx" * 5)
+    assert found == [usual, usual, odd, usual, usual] * 5
+
+
+@pytest.mark.parametrize("between", ["nLsxE+", "nLsxwdE+", "cvvcvvxcvx"])
+def test_what_does_no_layers_work_between_layers_is_no_layer(between):
+    layer = ATTENTION + MLP
+    assert layers_of(f"E+{(layer * 4 + between) * 3}{layer * 4}wLsx" * 5) == [layer] * 80
