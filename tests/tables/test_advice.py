@@ -12,7 +12,9 @@ from generators import machine, newcomers
 from recorded import analyzed
 
 from xsp_post.model.results import Analysis
+from xsp_post.model.schemas.units import format_ns
 from xsp_post.pipeline import analyze
+from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.reports.why import with_reason
 from xsp_post.tables.analyses import advice as advising
 from xsp_post.tables.analyses import advice_host, advice_kernels
@@ -536,8 +538,12 @@ def test_the_late_rank_comes_before_overlapping(late, what, kind, tmp_path):
                            device=rank, **FULL)  # fmt: skip
             program.kernel(f"ncclDevKernel_{kind}", launch=((at + 4) * US, (at + 6) * US), device=rank,
                            run=((at + 4 + compute) * US, (at + 500) * US), **FULL)  # fmt: skip
-    advice = said(program, tmp_path)[0]
+    advice, situation = said(program, tmp_path)
     codes = list(advice)
+    sentence = rank_sentence(situation.results.frame("ranks"))  # on the same screen, of the same time
+    held_up = re.search(r"holds up the others for ([\d.]+ .s)", sentence)
+    assert not held_up or held_up[1] == format_ns(advice["late-rank"].bound_ns)
+    assert bool(held_up) == (sum(late) > 6), sentence
     assert codes.index("late-rank") < codes.index("overlap-collectives")
     share = round(100 * max(late.count(1), late.count(0)) / len(late), 1)
     assert advice["late-rank"].what.startswith(what) and f"waiting, {share:g}" in advice["late-rank"].evidence

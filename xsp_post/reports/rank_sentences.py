@@ -5,6 +5,7 @@ import pandas as pd
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
+from xsp_post.tables.analyses.rank_causes import held_up_ns
 
 
 def rank_sentence(ranks: pd.DataFrame) -> str:
@@ -39,7 +40,6 @@ def late_ranks(ranks: pd.DataFrame) -> list[str]:
     if row["compute_excess_ratio"] > 0:
         said.append(sentence("ranks.excess", who=who, share=format_ratio_percent(row["compute_excess_ratio"])))
     if row.get("late_cause", "") not in ("", "unknown"):  # a store of before lacks it
-        share, time = format_ratio_percent(min(row["late_explained_ratio"], 1.0)), format_ns(row["lateness_ns"])
         cause = f"{row['late_cause']}: {shown(str(row['late_detail']), 80)}"
-        said.append(sentence("ranks.cause", who=who, time=time, share=share, cause=cause))
+        said.append(sentence("ranks.cause", who=who, time=format_ns(held_up_ns(ranks)), cause=cause))
     return said

@@ -19,6 +19,7 @@ from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
+from xsp_post.tables.analyses.rank_causes import held_up_ns
 
 # What a compiler fuses with its neighbours.
 _FUSABLE = {
@@ -337,7 +338,7 @@ def _collectives(situation: Situation) -> list[Found]:
     ranks = frame_or_empty(situation.results, "ranks", _RANKS)
     late = ranks[ranks["is_straggler"].fillna(False).astype(bool)] if alone else ranks.iloc[:0]
     lost, talked = float(ranks["waiting_ns"].fillna(0).sum()), float(ranks["communication_ns"].sum())
-    most = max(ranks["waiting_ns"].max(), late["lateness_ns"].max()) * max(situation.limit.device_count, 1)
+    most = held_up_ns(ranks) * max(situation.limit.device_count, 1)
     found, groups = [], frame_or_empty(situation.results, "rank_groups", ["late_rank", "late_ratio", "kinds"])
     is_mesh = len(groups) != 1  # who waits for a rank holds up others itself
     in_turn = not is_mesh and bool(groups["late_ratio"].iloc[0] < _STEADY)
@@ -348,7 +349,7 @@ def _collectives(situation: Situation) -> list[Found]:
             who = {"who": int(groups["late_rank"].iloc[0]), "late_ratio": groups["late_ratio"].iloc[0]}
         facts = {"lost_ns": int(lost), "talked_ns": int(talked), **who}
         words = {"rank": f"rank {int(late['rank'].iloc[0])}"} if is_steady else {}
-        found = situation.found("late-rank", float(most), facts, "one group" * bool(who), words=words,
+        found = situation.found("late-rank", most, facts, "one group" * bool(who), words=words,
                                 is_sure=is_steady)  # fmt: skip
         alone = max(int(alone - lost), 0)
     trains = situation.is_called(PATTERNS["training"]).any()

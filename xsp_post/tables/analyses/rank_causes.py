@@ -32,6 +32,12 @@ _EQUAL = 0.02  # difference of a number of launches, or of their size, that the 
 _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them are slowed alike
 
 
+def held_up_ns(ranks: pd.DataFrame) -> float:
+    """What the late ranks cost the others: what one of these waits in collectives, or what a late one takes longer."""
+    late = ranks.loc[ranks["is_straggler"].fillna(False).astype(bool), "lateness_ns"]
+    return float(np.fmax(ranks["waiting_ns"].max(), late.max()))
+
+
 def rank_work(
     kernels: pd.DataFrame, transfers: pd.DataFrame, meetings: pd.DataFrame, copies: pd.DataFrame, idle: pd.DataFrame
 ) -> pd.DataFrame:
