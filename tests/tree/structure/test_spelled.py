@@ -17,13 +17,17 @@ KERNELS = {
 ATTENTION, MLP = "nqcAo+", "nfug+"  # other letters are matrix products
 
 
-def layers_of(launches: str) -> list[str]:
-    """The layers that are found, as they are spelled."""
+def found_in(launches: str, kind: str, level: str) -> list[str]:
+    """The executions or the layers that are found, as they are spelled."""
     letters = sorted(set(launches))
     names = np.array([KERNELS.get(letter, f"ampere_sgemm_{ord(letter)}x64_tn") for letter in letters], object)
     nodes = infer(launch_frame(np.array([letters.index(letter) for letter in launches])), names).nodes
-    blocks = nodes[(nodes["level"] == "LAYER") & (nodes["kind"] == "block")]
-    return [launches[a:b] for a, b in zip(blocks["first_launch"], blocks["end_launch"], strict=True)]
+    found = nodes[(nodes["level"] == level) & (nodes["kind"] == kind)]
+    return [launches[a:b] for a, b in zip(found["first_launch"], found["end_launch"], strict=True)]
+
+
+def layers_of(launches: str) -> list[str]:
+    return found_in(launches, "block", "LAYER")
 
 
 def test_tokens_whose_passes_end_with_their_layers_hold_all_of_them():
@@ -59,3 +63,15 @@ def test_an_odd_layer_between_two_of_one_kind_is_a_layer(odd):
 def test_what_does_no_layers_work_between_layers_is_no_layer(between):
     layer = ATTENTION + MLP
     assert layers_of(f"E+{(layer * 4 + between) * 3}{layer * 4}wLsx" * 5) == [layer] * 80
+
+
+def test_what_does_as_a_part_of_an_execution_does_is_none():
+    """Tiles of pictures: each shape has kernels of its own, and one that occurs once repeats its blocks only."""
+
+    def tile(one: str, two: str, last: str) -> str:
+        dense = f"{one}v{two}v{two}v{two}v{last}+" * 3 + "+"
+        return f"c{one}v{dense * 4}{one}v{last}x"
+
+    most, once, again, more = (tile(*letters) for letters in ("abd", "efg", "hij", "klm"))
+    tiles = [most] * 3 + [once] + [most] * 2 + [again] + [once] * 2 + [more] + [most] * 2
+    assert len(found_in("".join(tiles), "iteration", "MODEL")) == len(tiles)

@@ -705,7 +705,10 @@ def _with_others(
     # no part of the executions, but for passes
     inner = np.append(ends, 0)[np.searchsorted(starts, loops.turn_start, side="right") - 1] >= loops.turn_end
     inner &= np.array([kind.role != PASS for kind in structure.kinds], bool)[structure.turn_kind]
-    passes = np.setdiff1d(_kinds_of_passes(structure, launches), structure.turn_kind[inner])
+    # nor those that do the same by other kernels (of another shape)
+    work = [np.sort(family[kind.start : kind.end]).tobytes() for kind in structure.kinds]
+    known = {work[kind] for kind in np.unique(structure.turn_kind[inner]).tolist()}
+    passes = [kind for kind in _kinds_of_passes(structure, launches) if work[kind] not in known]
     passes = np.isin(structure.turn_kind, passes)
     usual = {kind: _usual_turn(starts, ends, series, kind) for kind in np.unique(series).tolist()}
     sizes = {kind: turn[1] - turn[0] for kind, turn in usual.items()}
