@@ -75,3 +75,8 @@ def test_what_does_as_a_part_of_an_execution_does_is_none():
     most, once, again, more = (tile(*letters) for letters in ("abd", "efg", "hij", "klm"))
     tiles = [most] * 3 + [once] + [most] * 2 + [again] + [once] * 2 + [more] + [most] * 2
     assert len(found_in("".join(tiles), "iteration", "MODEL")) == len(tiles)
+
+
+def test_the_norm_of_an_embedding_is_not_of_the_first_layer():
+    layer = ATTENTION + MLP
+    assert layers_of("".join(f"EE+n{layer * 3}nLsx" for _ in range(9))) == [layer] * 27

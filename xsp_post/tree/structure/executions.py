@@ -156,6 +156,7 @@ def structure_of(loops: Loops, launches: Launches) -> Structure:
         found.around = any(one.period >= constants.alike_ratio * found.period for one in layers)
         if found.role == LAYER:
             _begin_later(loops, turn_kind, kind, found, launches)
+            _begin_alike(loops, turn_kind, kind, launches.symbols)
     # what occurs once per step bounds it: forward and backward of a part of the batch are passes inside a step
     updates = [bool(traits.is_optimiser[k.start : k.end].any()) for k in result.kinds]
     for found, has_update in zip(result.kinds, updates, strict=True):
@@ -171,8 +172,7 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
     symbols, family, n = launches.symbols, launches.traits.family, len(launches)
     mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
     later = ~np.isin(turns, loops.first[mine])
-    run = np.append(np.flatnonzero(np.diff(symbols)), n - 1)
-    run = run[np.searchsorted(run, loops.turn_start[turns])] - loops.turn_start[turns]
+    run = _equal_launches(symbols, loops.turn_start[turns])
     by = int(run[later].min() - run[~later].max()) if later.any() else 0
     moved = np.full(max(by, 0), symbols[found.start])
     if by <= 0:
@@ -202,6 +202,23 @@ def _begin_later(loops: Loops, turn_kind: np.ndarray, kind: int, found: Kind, la
     loops.turn_end[turns[~np.isin(turns, last)]] += by
     loops.start[mine], loops.end[mine] = loops.turn_start[loops.first[mine]], loops.turn_end[last]
     found.start, found.end = found.start + by, found.end + by
+
+
+def _begin_alike(loops: Loops, turn_kind: np.ndarray, kind: int, symbols: np.ndarray) -> None:
+    """Where first layers begin with more equal launches than all others, what is more stands before them (the norm of
+    an embedding). ``loops`` is changed."""
+    mine, turns = np.flatnonzero(loops.kind == kind), np.flatnonzero(turn_kind == kind)
+    run, first = _equal_launches(symbols, loops.turn_start[turns]), loops.first[mine]
+    is_first = np.isin(turns, first)
+    if not is_first.all():
+        loops.turn_start[first] += np.maximum(run[is_first] - run[~is_first].max(), 0)
+        loops.start[mine] = loops.turn_start[first]
+
+
+def _equal_launches(symbols: np.ndarray, start: np.ndarray) -> np.ndarray:
+    """How many launches equal each one of ``start`` and follow it directly."""
+    last = np.append(np.flatnonzero(np.diff(symbols)), len(symbols) - 1)
+    return last[np.searchsorted(last, start)] - start
 
 
 def _in_parts(loops: Loops, launches: Launches) -> Loops:
