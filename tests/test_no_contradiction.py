@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pandas as pd
 import pytest
-from generators.machine import write
-from generators.simulator import Machine, draw_program
+from generators.machine import Machine, write
+from generators.machine import Program as Told
+from generators.simulator import Machine as Simulator
+from generators.simulator import draw_program
 from recorded import analyzed
 from told_score import program_of
 
@@ -173,7 +176,7 @@ def test_a_capture(path):
 @pytest.mark.sampled
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_generated_program(seed, tmp_path):
-    written = Machine(draw_program(seed)).run().write(tmp_path / "program.sqlite")
+    written = Simulator(draw_program(seed)).run().write(tmp_path / "program.sqlite")
     assert contradictions(analyze([written], Options(model_range="^step"))) == []
 
 
@@ -183,6 +186,22 @@ def test_a_generated_program(seed, tmp_path):
 ])  # fmt: skip
 def test_a_told_program(name, tmp_path):
     results = analyze([write(program_of(name, "all"), tmp_path / name)])
+    assert contradictions(results) == []
+
+
+def test_a_remedy_that_removes_kernels_spares_their_launches(tmp_path):
+    """Attention of three short kernels: the host limits, and has less to launch where that is one kernel."""
+    thread = Machine(Random(1)).thread()
+    for step in range(8):
+        with thread.range(f"step {step}"):
+            for _ in range(12):
+                for name in ("ampere_bf16_s16816gemm_bf16_128x64", "void softmax_warp_forward", "ampere_s16816gemm"):
+                    thread.host(4)
+                    thread.launch(name, 9)
+                thread.host(30)
+            thread.sync()
+    results = analyze([write(Told("attention", [thread.m], []), tmp_path / "program")])
+    assert "fuse-attention" in [one.code for one in advise(results, find_limit(results))]
     assert contradictions(results) == []
 
 

@@ -70,6 +70,30 @@ def test_what_reads_save_is_of_reads_alone(tmp_path):
     assert said.estimate_ns * said.bound_ratio / said.bound_ns <= gain + SLACK, gain
 
 
+@pytest.mark.parametrize("has_graphs", [True, False])
+def test_without_reads_the_work_of_the_device_stays(has_graphs, tmp_path):
+    """Graphs that end in what is read, and copies that hold back the host, take their time without the reads, too."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(4):
+                    if has_graphs:
+                        thread.graph([(ELEMENTWISE, 10)] * 24)
+                    else:
+                        thread.copy(1_000_000)
+                        for _ in range(12):
+                            thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                    thread.host(40)
+                    with thread.range("aten::item", kind="cpu_op"):
+                        if "unread" not in thread.m.edit.flags:
+                            thread.item()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
+    limit, said = find_limit(results), advised(results, "item-in-step")
+    assert gain - SLACK <= said.bound_ratio <= 1 - limit.busy_ns / limit.window_ns + SLACK
+
+
 def test_a_loop_in_one_batch_keeps_what_is_beside_it(tmp_path):
     """Sixty passes, each after a read, become one; a pause in each step stays."""
 
@@ -103,3 +127,19 @@ def test_copies_between_steps_take_their_time_on_a_stream_of_their_own(size, tmp
     assert gain - SLACK <= advised(results, "overlap-copies").bound_ratio <= gain + 0.05
     said = what_if(results, ["copy=overlap"]).elapsed
     assert said.low_ns <= (1 - gain) * said.measured_ns <= said.high_ns
+
+
+def test_a_bound_of_hidden_copies_is_that_of_their_replay(tmp_path):
+    """A copy from pinned memory that holds back the host: without that the host is ahead of the device."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.copy(200_000, "DtoH")["pageable"] = False
+                thread.host(400)
+
+    results, gain = run_again(told, Edit(flags=frozenset({"nosync"})), tmp_path)
+    bound = advised(results, "overlap-copies").bound_ratio
+    assert bound >= max(gain, -what_if(results, ["copy=overlap"]).elapsed.change_ratio) - SLACK

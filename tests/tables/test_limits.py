@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pandas as pd
 import pytest
+from generators.machine import Machine, Program, write
 
 from xsp_post.model.results import Analysis
+from xsp_post.pipeline import analyze
 from xsp_post.replay.experiment import Gain, limits_of
 from xsp_post.replay.resources import HOST, KERNELS, LAUNCHES, SYNCHRONISATION
 from xsp_post.tables.analyses.limits import (
@@ -264,3 +268,17 @@ def test_what_came_before_the_first_and_after_the_last_operation_is_kept_apart()
     assert lead_in(only_warm, find_limit(only_warm, [0]))[0] == 70
     assert lead_out(only_warm, find_limit(only_warm, [0])) == (0, None)
     assert lead_in(results(windows[:1]), limit) == (0, None)
+
+
+def test_shares_of_processes_on_one_device_are_of_its_time(tmp_path):
+    """One of them works ten times as long: the mean of their times holds less than the device did."""
+    machines = [Machine(Random(1), pid=pid) for pid in (4_000, 5_000)]
+    for machine, each_us in zip(machines, (20, 200), strict=True):
+        thread = machine.thread()
+        for _ in range(10):
+            with thread.range("step"):
+                for _ in range(20):
+                    thread.launch("gemm", each_us)
+                thread.sync()
+    limit = find_limit(analyze([write(Program("shared", machines, []), tmp_path / "two")]))
+    assert limit.busy_ns <= limit.whole_ns == limit.window_ns

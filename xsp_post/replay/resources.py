@@ -120,8 +120,9 @@ class Altered:
         return self.amounts.is_blocking & is_device & (operations.kind == ActivityKind.KERNEL)
 
     def release(self, chosen: np.ndarray) -> int:
-        """The calls of these operations (bool) do not wait for them: how many."""
-        rows, amounts = np.flatnonzero(chosen), self.amounts
+        """No call waits for these operations (bool), but for frees: how many that launched one did."""
+        amounts, rows = self.amounts, np.flatnonzero(chosen & self.amounts.is_blocking)
+        amounts.waits[np.isin(self.graph.learnt.waited, np.flatnonzero(chosen)) & ~self.calls.allocates] = False
         amounts.is_blocking[rows] = False
         amounts.latency_ns[rows] = 0
         amounts.own_ns[self.operations.call[rows]] = self.usual(amounts.own_ns)
@@ -191,7 +192,7 @@ def _waits(of: Altered, factor: float) -> None:
         times[at] -= np.rint(alone * (1 - factor)).astype(times.dtype)
     if not factor:
         amounts.waits[rows] = False
-        of.release((of.operations.is_read.astype(bool) & amounts.is_blocking) | of.blocking_launches())
+        of.release(of.operations.is_read.astype(bool) | of.blocking_launches())
 
 
 def _host(of: Altered, factor: float) -> None:
@@ -246,7 +247,8 @@ def _without_waiting_calls(of: Altered, _: float) -> None:
 def _without_reads(of: Altered, _: float) -> None:
     """Neither reads of single values nor waits for them, nor the way to them."""
     is_read = of.operations.is_read.astype(bool)
-    of.release(is_read & of.amounts.is_blocking)
+    of.release(is_read)
+    of.without_operations(is_read)
     of.without_calls(of.calls_of(is_read))
 
 
@@ -257,7 +259,7 @@ def _without_makers(of: Altered, _: float) -> None:
     calls = of.calls_of(operations.is_read.astype(bool))
     of.without_calls(calls, LUMP_NS)
     calls = of.graph.source_call[calls]
-    can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0)
+    can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0) & ~of.graph.learnt.is_node
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     for _step in range(_MADE_OF):
         mine = can & np.isin(operations.call, calls)
@@ -294,6 +296,7 @@ QUICK_HOST, MAKERS = "quick host", "makers"
 IDEALS = SHORTER | {
     "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
     "messages": lambda of, _: of.remove(of.operations.are(COMMUNICATION)),
+    "waits for copies": lambda of, _: of.release(of.are_copies()),
     "launch code": _without_launch_code, "waiting calls": _without_waiting_calls, "reads": _without_reads,
     MAKERS: _without_makers, QUICK_HOST: _at_its_quickest,
 }  # fmt: skip

@@ -311,7 +311,7 @@ def _copies(situation: Situation) -> list[Found]:
     if alone > rest:
         found += situation.found("copy-less", alone, facts, seen, more=less, factors=gone)
     spent = alone + waited if ideal else min(alone + waited, rest)
-    hidden = situation.found("overlap-copies", spent, facts, seen, words={"how": how}, is_open=bool(ideal), ideal=ideal,
+    hidden = situation.found("overlap-copies", spent, facts, seen, words={"how": how}, is_open=True, ideal=ideal,
                              likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
     return found + hidden
 

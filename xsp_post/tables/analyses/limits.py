@@ -85,8 +85,10 @@ class Limit:
 
     @property
     def whole_ns(self) -> int:
-        """What all shares are of, the gains' too: the time of the executions, of all devices together."""
-        return self.replayed_ns * self.device_count or self.window_ns
+        """What all shares are of, the gains' too: the time of the executions, of all devices together; that of the
+        devices where they worked longer, for several processes on one device as a rule."""
+        replayed_ns = self.replayed_ns * self.device_count
+        return replayed_ns if replayed_ns >= self.busy_ns else self.window_ns
 
     @property
     def of_device_ns(self) -> float:
