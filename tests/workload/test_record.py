@@ -280,6 +280,36 @@ def test_what_the_compiler_made_is_recorded_beside_the_trace_and_joined(tmp_path
     assert regions == (1,)
 
 
+RANKS = """
+    import subprocess, sys
+    if sys.argv[1:]:
+        import torch
+        meeting, rank = "file://" + sys.argv[1], int(sys.argv[2])
+        torch.distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=2)
+        net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(8, 8))
+        optimizer = torch.optim.SGD(net.parameters(), 0.1)
+        for step in range(50):
+            net(torch.randn(4, 8)).sum().backward()
+            optimizer.step()
+    else:
+        words = [sys.executable, "-u", __file__, __file__ + ".meeting"]
+        ranks = [subprocess.Popen((*words, rank)) for rank in "01"]
+        sys.exit(max(rank.wait() for rank in ranks))
+"""
+
+
+def test_the_ranks_that_a_launcher_starts_are_one_recording(tmp_path):
+    """The launcher is no file named .py: its first line says that Python runs it, as that of `torchrun` does."""
+    (tmp_path / "launch").write_text(f"#!{sys.executable}\n{textwrap.dedent(RANKS)}")
+    (tmp_path / "launch").chmod(0o755)
+    made = xsp("record", "--steps", "3", "--", "./launch", cwd=tmp_path)
+    assert made.returncode == 0 and "Verdict" in made.stdout, made.stderr
+    with sqlite3.connect(tmp_path / "xsp-recordings/launch.1.xsp.sqlite") as store:
+        assert store.execute("SELECT rank FROM ranks ORDER BY rank").fetchall() == [(0,), (1,)]
+        assert store.execute("SELECT COUNT(*) FROM iterations GROUP BY capture_id").fetchall() == [(3,), (3,)]
+        assert store.execute("SELECT COUNT(DISTINCT source_name) FROM captures").fetchone() == (2,)
+
+
 @pytest.mark.parametrize(
     "text, said",
     [

@@ -41,7 +41,7 @@ def record(
     make_folder(folder)
     try:
         made = recorded(program, Recording(warmup, steps, collector, to_the_end), folder)
-        _write_store(made.capture, store, name.partition(".")[0])
+        _write_store(made.captures, store, name.partition(".")[0])
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         with suppress(OSError):  # where it was made for this recording it is empty
@@ -69,18 +69,19 @@ def step_times(before_ns: float, within_ns: float) -> str:
     return f"{said} Warning: {ratio:.2g} times as long. {why}: what limits them may not limit the others."
 
 
-def _write_store(capture: Path, store: Path, program: str) -> None:
-    """The capture's tables under the program's name: that of its file is the same for all programs."""
+def _write_store(captures: list[Path], store: Path, program: str) -> None:
+    """The captures' tables under the program's name: that of their files is the same for all programs."""
     from xsp_post.pipeline import graph_of, loaded
     from xsp_post.store.store import StoreWriter
 
     with step("reading the recording …"), StoreWriter(store, force=False) as writer:
-        (source,) = loaded([capture])
-        assert source.trace is not None  # what a profiler wrote
-        name = store.name.removesuffix(".xsp.sqlite")
-        provenance = replace(source.trace.provenance, workload_name=program, source_name=name)
-        named = replace(source, trace=replace(source.trace, provenance=provenance))
-        writer.finish(graph_of([named]).complete())
+        name, named = store.name.removesuffix(".xsp.sqlite"), []
+        for source in loaded(captures):
+            assert source.trace is not None  # what a profiler wrote
+            own = f"{name}/{source.path.parent.name}" if len(captures) > 1 else name
+            provenance = replace(source.trace.provenance, workload_name=program, source_name=own)
+            named.append(replace(source, trace=replace(source.trace, provenance=provenance)))
+        writer.finish(graph_of(named).complete())
 
 
 def _show(store: Path, last: Path | None, as_json: bool) -> None:

@@ -14,11 +14,14 @@ import json
 import os
 import re
 import runpy
+import subprocess
 import sys
 import threading
 import time
 from collections import deque
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import wraps
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +32,12 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"{sys.executable} has no torch: activate the environment that the program runs in.")
 
+from xsp_post.base.errors import UsageError
 from xsp_post.model.capture import SUMMARY
 from xsp_post.names.range_text import FORWARD
 from xsp_post.workload.ranges import is_compiled, ranges
 from xsp_post.workload.recorder import profile, write_annotations, write_recording
+from xsp_post.workload.recording import watched
 
 MOST_TIMES = 20  # as many steps as are wanted, where a program with an optimizer does not update
 UPDATES = 2  # between them lies all that leads to one
@@ -81,6 +86,7 @@ class Watch:
         if self._is_over:
             return
         self._is_over = True
+        self._output.mkdir(parents=True, exist_ok=True)
         ended_ns, awake_ns = time.perf_counter_ns(), _awake_ns()
         if self._profiler is not None:
             self._stop()
@@ -220,10 +226,25 @@ def _word(model: torch.nn.Module) -> str:
     return words if words[:1].isalpha() else FORWARD
 
 
+def _watch_programs(settings: dict[str, Any]) -> None:
+    """Programs that this one starts with its own Python are watched, too, each with a folder: ranks of a launcher."""
+    begin, numbers = subprocess.Popen.__init__, count(1)
+
+    @wraps(begin)
+    def begin_watched(self: Any, args: Any, *more: Any, **named: Any) -> None:
+        if isinstance(args, list | tuple) and args[0] == sys.executable:
+            with suppress(UsageError):  # python -c: there is no file to watch
+                args = watched([*args], {**settings, "output": os.path.join(settings["output"], str(next(numbers)))})
+        begin(self, args, *more, **named)
+
+    subprocess.Popen.__init__ = begin_watched  # type: ignore[method-assign]
+
+
 def main() -> None:
     """Run the program as Python would, watched."""
     settings = json.loads(sys.argv[1])
     words = sys.argv[2:]
+    _watch_programs(settings)
     watch = Watch(settings)
     try:
         if words[0] == "-m":

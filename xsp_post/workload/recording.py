@@ -9,6 +9,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from xsp_post.base import children
 from xsp_post.base.errors import ToolError, UsageError
@@ -20,6 +21,7 @@ from xsp_post.workload.collectors.nsys import profile_flags
 
 TRACE = "trace.json.gz"  # what `workload.program` leaves, beside a summary
 _PYTHON = re.compile(r"python[\d.]*(\.exe)?$", re.I)
+_SHEBANG = re.compile(rb"#!(\S*python[\d.]*)\s*\n")
 _VALUED = ("-W", "-X")  # options of Python that a value follows
 _HINT = "xsp-post record -- python train.py"
 
@@ -36,9 +38,9 @@ class Recording:
 
 @dataclass(frozen=True)
 class Recorded:
-    """The capture, and the program's exit code."""
+    """The capture, one of each process that a launcher started, and the program's exit code."""
 
-    capture: Path
+    captures: list[Path]
     exit_code: int
 
 
@@ -70,8 +72,7 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
         **asdict(wanted), "output": str(folder.resolve()), "profiler": "cuda" if profiler == "nsys" else "torch",
         "ranges": "nvtx" if profiler == "nsys" else "torch",
     }  # fmt: skip
-    child = [*python, "-c", children.START, "xsp_post.workload.program", json.dumps(settings), *program]
-    command = child if python else words
+    command = watched(words, settings)
     report = folder / "report.nsys-rep"
     if profiler == "nsys":
         tool = tools.find_nsys()
@@ -83,20 +84,31 @@ def record(words: list[str], wanted: Recording, folder: Path) -> Recorded:
     code = _run(command, _compiler_settings(told) if python else {})
     if told.is_dir() and not any(b"inductor_provenance" in log.read_bytes() for log in told.iterdir()):
         shutil.rmtree(told)  # nothing was compiled
-    if not capture.is_file():
+    captures = [capture] if capture.is_file() else sorted(folder.rglob(capture.name))
+    if not captures:
         raise _nothing_recorded(code, folder, wanted)
-    return Recorded(capture, code)
+    return Recorded(captures, code)
+
+
+def watched(words: list[str], settings: dict[str, Any]) -> list[str]:
+    """The command by which `workload.program` runs a Python program; any other program's own."""
+    python, program = split_command(words)
+    watch = ["-c", children.START, "xsp_post.workload.program", json.dumps(settings)]
+    return [*python, *watch, *program] if python else words
 
 
 def split_command(words: list[str]) -> tuple[list[str], list[str]]:
     """``python -u train.py --lr 1`` → the interpreter with its options, and the program; no interpreter: any program.
+    A script whose first line names an interpreter (`torchrun`) is a program of that.
 
     Raises `UsageError` for `python -c`, which has no file.
     """
     if words[0].endswith(".py"):
         return [sys.executable], words
     if not _PYTHON.search(os.path.basename(words[0])):
-        return [], words
+        path = shutil.which(words[0]) or words[0]
+        named = _SHEBANG.match(Path(path).read_bytes()) if os.path.isfile(path) else None
+        return ([os.fsdecode(named[1])], [path, *words[1:]]) if named else ([], words)
     at = 1
     while at < len(words) and words[at].startswith("-") and words[at] != "-m":
         if words[at] == "-c":
@@ -144,14 +156,15 @@ def _run(command: list[str], settings: dict[str, str]) -> int:
 
 
 def _nothing_recorded(code: int, folder: Path, wanted: Recording) -> ToolError:
-    summary = read_note(folder / SUMMARY) or {}
-    count = max(len(summary.get("begun_ns", [])) - 1, 0)
+    begun = [(read_note(path) or {}).get("begun_ns", []) for path in folder.rglob(SUMMARY)]
+    count = max([len(one) - 1 for one in begun if one], default=0)
     hint = ""
     if code:
         said, hint = f"The program ended with {code} before anything was recorded.", "What it wrote above says why."
     elif not count:
         said = "The program called no torch module with parameters, so nothing was recorded."
-        hint = 'Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop.'
+        hint = 'Say in it where a step begins: with xsp_post.record("run") as step: …, and step() in its loop. '
+        hint += "Start processes of its own by torchrun: those of multiprocessing are not recorded."
     else:
         first = wanted.warmup_count
         said = f"The program ended with step {count} of its models; recording begins after --warmup {first}."
