@@ -532,3 +532,13 @@ def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_wor
             builder.memcpy(1 << 20, launch=(late + US, late + 3 * US), run=(late + 4 * US, late + 20 * US))
     results = analyze([builder.write(tmp_path / "report.sqlite")], STEPS)
     assert place_text(places(results, main_limit(results))[0]) == f"step: host code before {next_work}"
+
+
+@pytest.mark.parametrize(("name", "ranges"), [("nbeats_ensemble", "marks"), ("multi_lora_server", "marks")])
+def test_host_code_to_be_found_out_has_the_place_that_the_tree_names(name, ranges, tmp_path):
+    """No range of the program is around it, but the screen has a name for it: "Find out all that the host does:"."""
+    results, limit, found = said(machine.write(program_of(name, ranges), tmp_path / "report.sqlite"), Options())
+    (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
+    assert advice.what.startswith("Find out all that the host does in ")
+    owner = advice.what.split(" does in ")[1].partition(":")[0].partition(" (")[0]
+    assert owner in " ".join(results.frame("paths")["name"].astype(str)), (owner, found)

@@ -72,11 +72,6 @@ def _spread(texts: list[str], codes: np.ndarray, index: pd.Index) -> pd.Series:
     return pd.Series(known[codes], index=index, dtype=str)  # pandas 3.0 adds no column of objects to one of texts
 
 
-def inside(name: str) -> str:
-    """``in forward``; ``after the blocks`` as it is."""
-    return name if name.startswith(("before the ", "after the ", "between the ")) else f"in {name}"
-
-
 def shorten(text: str, length: int = SHORT_LENGTH) -> str:
     """At most ``length`` characters, cut in the middle: both ends of a name tell something. What stands behind a dot
     (kernels, a source line) tells less than what is before it, and is cut at its end."""

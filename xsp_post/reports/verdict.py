@@ -18,10 +18,11 @@ from xsp_post.replay.experiment import LATENCY, TOGETHER
 from xsp_post.replay.recording import shared_captures
 from xsp_post.replay.resources import KERNELS
 from xsp_post.reports.cases import main_captures, own_verdicts
-from xsp_post.reports.text import called, inside, short_kernel, shorten
+from xsp_post.reports.text import called, short_kernel, shorten
 from xsp_post.reports.where import places, resource_word, where_text
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.analyses.limits import CauseRow, Limit, counted_work_of, find_limit, lead_in, lead_out
+from xsp_post.tables.analyses.places import inside
 
 # A lead-in shorter than this share of the window is not worth a sentence.
 _LEAD_IN_RATIO = 0.1

@@ -17,7 +17,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
 from xsp_post.reports.pick import starred
-from xsp_post.reports.text import alike_kernels, called, inferred, inside, short_kernel, shorten, visible
+from xsp_post.reports.text import alike_kernels, called, inferred, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
 from xsp_post.tables.analyses.limits import (
     BALANCED,
@@ -31,7 +31,7 @@ from xsp_post.tables.analyses.limits import (
     groups_of,
     in_scope,
 )
-from xsp_post.tables.analyses.places import line_of
+from xsp_post.tables.analyses.places import inside, line_of
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice

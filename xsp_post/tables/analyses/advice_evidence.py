@@ -166,10 +166,6 @@ class Situation:
         is_own = set(owners) <= set(can) and not rows["owner"].str.contains(PATTERNS["framework"]).any()
         return f"^(?:{'|'.join(map(re.escape, owners))})$" if is_own else ""
 
-    def is_inferred(self, owner: str) -> bool:
-        """Whether nobody gave a range this name: it is no place for a reader."""
-        return owner in self._owners.index and bool(self._owners["is_inferred"][owner])
-
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
         """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""
         each = self.limit.window_ns / max(self.limit.device_count, 1) / self.execution_count

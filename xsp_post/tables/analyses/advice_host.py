@@ -13,7 +13,7 @@ from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
-from xsp_post.tables.analyses.places import with_line
+from xsp_post.tables.analyses.places import inside, with_line
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_READS = 50  # results that the host reads in one execution of a loop
@@ -152,9 +152,9 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner = situation.lost(rows), str(owned.idxmax())
     calls = rows.groupby("call_name", sort=False)["idle_ns"].sum()
-    named = "" if situation.is_inferred(owner) else with_line(situation.results, owner)
+    named = with_line(situation.results, owner.partition(" · ")[0])  # of an inferred one not its kernels
     is_between = not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
-    place = f"in {named}" if named else "between executions" * is_between
+    place = inside(named) if named else "between executions" * is_between
     is_all = situation.limit.device_count == 1 and spent >= later_ns
     longest = int(rows["longest_ns"].max()) if place and is_all else 0
     place += f" ({format_ns(longest)} at once)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
@@ -163,12 +163,12 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     most = f", {format_ns(int(owned.max()))} of it in {named}" if named and len(owned) > 1 else ""
     facts = {"pieces": _pieces(rows), "most": most}
     call = str(calls.idxmax()) or "the call"
-    inside = situation.place(rows) if code in _ELSEWHERE else ""
+    pattern = situation.place(rows) if code in _ELSEWHERE else ""
     # without a name for the code, in a range that does other things, too, nobody knows what it is
-    is_sure = code != "host-code" or bool(inside or calls.idxmax())
+    is_sure = code != "host-code" or bool(pattern or calls.idxmax())
     is_bound = is_sure and (situation.limit.is_gpu or code not in _ELSEWHERE)  # operators of a CPU share its caches
-    ideal = f"host:{inside}=none" if inside else ""
-    return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(inside),
+    ideal = f"host:{pattern}=none" if pattern else ""
+    return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(pattern),
                            ideal=ideal, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
 
 

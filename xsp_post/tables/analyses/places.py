@@ -49,6 +49,11 @@ def line_of(results: Results, owner: str) -> str:
     return next(iter(lines), "")
 
 
+def inside(name: str) -> str:
+    """``in forward``; ``after the blocks`` as it is."""
+    return name if name.startswith(("before the ", "after the ", "between the ")) else f"in {name}"
+
+
 def with_line(results: Results, owner: str) -> str:
     """``layers.0.attn (net.py:66)``; the range alone where no line of it is known."""
     line = line_of(results, owner)
