@@ -71,9 +71,9 @@ def _of_physics(results: Results, limit: Limit) -> list[str]:
         if results.found()["code"].astype(str).eq("queued-kernels").any():  # left out of the window, and said so
             kernels = kernels[~kernels["attribution"].astype(str).eq("no_launch")]
         streams = kernels.groupby(["process_id", "device_id", "stream_id"])[["start_ns", "end_ns"]]
-        busy = max(
-            (union_length(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for _, one in streams), default=0
-        )
+        worked = {of: union_length(one["start_ns"].to_numpy(), one["end_ns"].to_numpy()) for of, one in streams}
+        busiest = pd.Series(worked, dtype=float).groupby(level=0).max() if worked else pd.Series([0.0])
+        busy = busiest.mean()  # of the processes, as their time is
         if mine["elapsed_ns"].iloc[0] < busy - 1:
             found.append(f"{mine['elapsed_ns'].iloc[0]} ns are shorter than the {busy} of the busiest stream")
     found += [
@@ -97,7 +97,7 @@ def _executions_of(results: Results, capture: int) -> tuple[float, float]:
 
 def _of_shares(results: Results, limit: Limit, advice: list[Advice]) -> list[str]:
     """All shares of a screen are of the time that its first line names: gains, waits and advice."""
-    whole = limit.replayed_ns
+    whole = limit.of_device_ns
     said = [(row.cause, row.ratio, row.idle_ns) for row in largest_causes(results, limit)]
     said += [(one.code, one.bound_ratio, one.bound_ns) for one in advice if one.bound_of == "the time"]
     wrong = [one for one in said if abs(one[1] - one[2] / whole) > 0.001]

@@ -46,7 +46,7 @@ def match_cases(base: Results, other: Results) -> tuple[pd.DataFrame, list[Side]
         keys.append("rank_name")
     frames = [frame.assign(again=frame.groupby(keys, sort=False).cumcount()) for frame in frames]
     table = frames[0].merge(frames[1], on=[*keys, "again"], how="outer", suffixes=("_base", "_other"), sort=False)
-    table = _with_last_pair(table, keys)
+    table = _with_last_pair(table)
     table["status"] = np.select(
         [table["case_base"].isna(), table["case_other"].isna()], ["only other", "only base"], "matched"
     )
@@ -75,7 +75,7 @@ def _described(cases: Cases, results: Results) -> pd.DataFrame:
     return frame.astype(texts).fillna("").assign(case=each, kernels=[by_case.get(one, 0) for one in each])
 
 
-def _with_last_pair(table: pd.DataFrame, keys: list[str]) -> pd.DataFrame:
+def _with_last_pair(table: pd.DataFrame) -> pd.DataFrame:
     """A single case left on either side: one pair when they do the same amount of work."""
     only = [np.flatnonzero(table[name].isna()) for name in ("case_other", "case_base")]
     if len(only[0]) != 1 or len(only[1]) != 1:

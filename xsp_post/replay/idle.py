@@ -87,7 +87,7 @@ class IdleBlocks:
             cut_gaps = _cut_at_executions(tree, gaps, some, edges, runs)
             pieces = _explain(tree, state, gaps, launched, graph_launches, *cut_gaps)
             if len(self._waits):
-                _mark_device_waits(tree, self._waits, pieces)
+                _mark_device_waits(self._waits, pieces)
             pieces["layer_node_id"] = _layers(tree, pieces)
             pieces["cause"], pieces["detail_id"] = _details(tree, pieces, first_launches)
             yield _coalesced(pieces)
@@ -278,7 +278,7 @@ def _waits_of_devices(tree: Tree) -> pd.DataFrame:
     return frame.assign(reach_ns=frame.groupby("device")["end_ns"].cummax())
 
 
-def _mark_device_waits(tree: Tree, waits: pd.DataFrame, pieces: pd.DataFrame) -> None:
+def _mark_device_waits(waits: pd.DataFrame, pieces: pd.DataFrame) -> None:
     """On the way to a device that ran a kernel which waits, an operation waited for what that one did (in place)."""
     late = (Cause.LAUNCH_LATENCY, Cause.QUEUED, Cause.NOT_RECORDED, Cause.UNKNOWN)
     rows = np.flatnonzero(np.isin(pieces["cause"], [int(one) for one in late]) & (pieces["device"] >= 0))
