@@ -356,3 +356,13 @@ def test_what_most_captures_are_of_is_said_first(others):
     results = Analysis({"fleet": rows, "ranks": ranks.reindex(columns=column_names("ranks"))})
     first = headlines(results)[0][1]
     assert first.startswith("3 of 3" if others else "job: 2 ranks"), first
+
+
+def test_of_limits_of_as_many_captures_none_is_the_headline_alone():
+    limits = ["host", "kernel", "host", "kernel", "copy", "unknown"]
+    rows = pd.DataFrame({"capture_name": [*"abcdef"], "status": "done", "store_name": "s", "limit": limits})
+    said = [text for _, text in headlines(Analysis({"fleet": rows}))]
+    assert said == ["2 of 6: host-bound: a, c. 2 of 6: GPU-bound: b, d.", "1 of 6: copy-bound: e.", said[-1]]
+    assert said[-1].startswith("1 of 6: what limits it is not known")
+    rows["limit"] = "unknown"
+    assert len(headlines(Analysis({"fleet": rows}))) == 1

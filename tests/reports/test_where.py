@@ -425,6 +425,17 @@ def test_a_place_around_others_is_not_in_itself(name, said):
     assert where_text([replace(place, ratio=0.5, is_most=True)], 0.4) == f"most of it {said}: 60 ns"
 
 
+@pytest.mark.parametrize(("second_us", "said_of"), [
+    (95, "the largest parts in encode: 100 µs, in search: 95.0 µs"), (80, "the largest part in encode: 100 µs"),
+])  # fmt: skip
+def test_of_equal_places_none_is_said_alone(second_us, said_of):
+    """The search took 86 ms, the encoding 91: the verdict sent its reader to the encoding alone."""
+    found = [Place("host", name, "", "host_code\n", 0, time * US, ratio=0.4)
+             for name, time in (("encode", 100), ("search", second_us), ("load", 10))]  # fmt: skip
+    assert where_text(found, 0.4) == said_of
+    assert where_text([replace(found[0], is_most=True), *found[1:]], 0.4) == "most of it in encode: 100 µs"
+
+
 def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
     builder = ExportBuilder().process(100).thread(100).gpu()
     for k in range(30):

@@ -63,13 +63,16 @@ def _is_job(results: Results) -> bool:
 
 
 def _limits(done: pd.DataFrame) -> list[tuple[str, str]]:
-    """What limits the captures, one sentence a limit, last what is not known; each capture's own is in the table."""
+    """What limits the captures, one sentence a limit, last what is not known; each capture's own is in the table.
+    Of limits of as many captures, the most, none is said before the others: they are one headline."""
     by_limit = done.astype({"limit": object}).groupby("limit", sort=False)["capture_name"].agg(list)
+    ordered = sorted(by_limit.items(), key=lambda one: (one[0] == "unknown", -len(one[1])))
     said = []
-    for limit, names in sorted(by_limit.items(), key=lambda one: (one[0] == "unknown", -len(one[1]))):
+    for limit, names in ordered:
         word = SENTENCES.get(f"word.{limit}", SENTENCES["word.unknown"])
         said.append((str(limit), f"{len(names)} of {len(done)}: {word}: {_some(names)}."))
-    return said
+    first = max(sum(limit != "unknown" and len(names) == len(ordered[0][1]) for limit, names in ordered), 1)
+    return [(kind, " ".join(text for _, text in said[:first])) for kind, _ in said[:1]] + said[first:]
 
 
 def _some(names: list[str]) -> str:

@@ -162,7 +162,7 @@ def lead_in_lines(results: Results, limit: Limit) -> list[str]:
     said = []
     for (time, row), name in ((lead_in(results, limit), "before"), (lead_out(results, limit), "after")):
         if row is not None and time >= _LEAD_IN_RATIO * limit.window_ns:
-            most = "most of it" if row.idle_ns > time / 2 else "most"
+            most = "most of it" if row.idle_ns > time / 2 else "the largest part"
             # the cause of what was queued is a sentence of its own
             cause = sentence("cause.not_recorded") if row.cause == "not_recorded" else cause_text(row, 30)
             part = format_ns(row.idle_ns)

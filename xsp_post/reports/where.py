@@ -483,6 +483,10 @@ def where_text(found: Sequence[Place], gain_ratio: float, of: str = "") -> str:
             return sentence("limit.where", place=f"is {of} {first.what}", time=format_ns(first.same_ns))
         in_place = f" in {name}" if first.is_most and first.name else ""
         return sentence("limit.where-copy", what=first.what, time=format_ns(first.same_ns), place=in_place)
+    alike = [one for one in found if one.name and not one.between and one.time_ns > (1 - _LITTLE) * first.time_ns]
+    if len(alike) > 1 and alike[0] is first and not first.is_most and not of:
+        parts = (f"{inside(_cut(one.name, 60))}: {format_ns(one.time_ns)}" for one in alike)
+        return sentence("limit.where-several", places=", ".join(parts))
     time = format_ns(first.time_ns) + _at_once(first)
     place = f"is {within}" if is_work else f"is {of} {within}" if of else within
     return sentence("limit.where-most" if first.is_most and not of else "limit.where", time=time, place=place)
