@@ -49,6 +49,8 @@ RIGHT = (
     # blocks of convolutions whose operators were recorded
     ("scripted_tagger", "all"), ("parts_diffusion", "all"), ("train_validate_checkpoint_train", "all"),
     ("ddpm_with_ema_and_preview", "all"),
+    # a recommender that is tested after each epoch, candidates from a prompt that one pass checks
+    ("sasrec_movielens", "none"), ("prompt_lookup_summaries", "marks"),
 )  # fmt: skip
 
 
@@ -80,6 +82,20 @@ READ_WRONGLY = {
     ("complex_kge", "marks", "executions"): "ranges of epochs hold many batches, and each batch is an execution",
     ("dpo_preferences", "marks", "executions"): "batches that a reward model scores have no range, and are executions",
     ("rwkv_generate", "none", "executions"): "a token of a prompt is one pass of three layers, though nothing waits",
+    ("slowfast_kinetics", "all", "executions"): "each video that a range of tests holds is an execution",
+    ("slowfast_kinetics", "none", "layers"): "residual blocks of two paths, turn by turn",
+    ("yolov8_track_video", "none", "executions"): "the last frame has fewer turns of its loop over boxes, and is one",
+    ("yolov8_track_video", "all", "layers"): "a convolution, its norm and its activation are a layer, not three",
+    ("rnnt_transcribe", "none", "executions"): "a step of a search that calls an LSTM is one, as are those without",
+    ("rnnt_transcribe", "all", "layers"): "layers of an encoder end before the steps of a search, which are none",
+    ("cyclegan_train", "all", "executions"): "passes through which an update's gradients go are of its step",
+    ("cyclegan_train", "none", "layers"): "four networks of convolutions in one step",
+    ("vit_finetune_amp", "all", "executions"): "weights that are averaged after an update are of its step",
+    ("bilstm_crf_ner", "all", "executions"): "sentences that are tagged after the steps are executions",
+    ("diffusers_text_to_image", "none", "layers"): "blocks of a network that goes down and up differ in shape",
+    ("donut_parse_pages", "none", "executions"): "the pass of an encoder is one beside those of a decoder's tokens",
+    ("embed_server", "none", "layers"): "embeddings with their norm are no layer",
+    ("realesrgan_tiles", "none", "layers"): "blocks of three equal blocks each, in tiles of other shapes",
 }
 
 
