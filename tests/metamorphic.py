@@ -16,7 +16,7 @@ import pandas as pd
 from structure_score import compare, found_groups
 
 from xsp_post.model.levels import Level
-from xsp_post.model.trace import ActivityKind, SpanKind, Trace, empty_frame
+from xsp_post.model.trace import ActivityKind, SpanKind, Trace, typed_frame
 from xsp_post.model.tree import Tree
 
 
@@ -298,7 +298,7 @@ def _with_ranges(
 ) -> Trace:
     """The trace with more ranges of one text, as the profiler would have written them."""
     kind = SpanKind.ANNOTATION if trace.provenance.collector == "torch" else SpanKind.PUSH_POP
-    base = trace.spans if len(trace.spans) else empty_frame(dict(trace.spans.dtypes.astype(str)))
+    base = trace.spans if len(trace.spans) else typed_frame(dict(trace.spans.dtypes.astype(str)))
     added = _like(
         base, len(starts), kind=int(kind), thread_index=threads, process_index=processes, domain_index=-1,
         name_id=len(trace.strings), start_ns=starts, end_ns=ends, source_row_id=int(base["source_row_id"].max()) + 1

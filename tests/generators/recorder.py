@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.schemas.frames import TRACE_FRAMES, dtypes
-from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace, empty_frame
+from xsp_post.model.trace import ActivityKind, Provenance, SpanKind, Trace, typed_frame
 
 NOTHING, NOT_JUDGED = -1, -2  # belongs to no execution or layer; any answer is accepted
 MAIN, AUTOGRAD = 0, 1
@@ -350,7 +350,7 @@ def _frame(name: str, rows: list[tuple[Any, ...]]) -> pd.DataFrame:
     """Rows as a frame of a trace."""
     declared = dtypes(TRACE_FRAMES[name], with_optional=name == "activities")
     if not rows:
-        return empty_frame(declared)
+        return typed_frame(declared)
     names = _ACTIVITY_COLUMNS if name == "activities" else tuple(dtypes(TRACE_FRAMES[name]))
     integer = {"int": "int64", "bool": "bool"}
     table = np.array(rows, np.int64)

@@ -18,7 +18,7 @@ from xsp_post.base.texts import read_blocks
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, floats, resolve, whole
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
-from xsp_post.model.trace import GPU_SAMPLE_DTYPES, empty_frame
+from xsp_post.model.trace import GPU_SAMPLE_DTYPES, typed_frame
 
 _NAMES = read_blocks(Path(__file__).with_name("gpu_metrics.txt"))[0].texts()
 _UNIT = re.compile(r"\s*[\[(]([^\])]*)[\])]\s*$")
@@ -38,7 +38,7 @@ def gpu_samples(source: TableSource) -> pd.DataFrame:
         return _frame(*_of_rows(source, name))
     if (name := resolve(tables, "GENERIC_EVENTS")) in tables and "data" in source.columns(name):
         return _frame(*_of_texts(source, name))
-    return empty_frame(GPU_SAMPLE_DTYPES)
+    return typed_frame(GPU_SAMPLE_DTYPES)
 
 
 _Found = tuple[np.ndarray, np.ndarray, dict[str, np.ndarray]]  # GPU, time, values by column; one row a sample
@@ -128,7 +128,7 @@ def _frame(gpu: np.ndarray, at: np.ndarray, values: dict[str, np.ndarray]) -> pd
     """Samples with the time that each stands for. Rows are by GPU and time."""
     known = [column for column, numbers_ in values.items() if not np.isnan(numbers_).all()]
     if not len(at) or not known:
-        return empty_frame(GPU_SAMPLE_DTYPES)
+        return typed_frame(GPU_SAMPLE_DTYPES)
     frame = pd.DataFrame({"gpu_index": gpu, "end_ns": at})
     for name in METRIC_COLUMNS:
         number = values[name] if name in known else np.full(len(at), np.nan)
@@ -138,8 +138,7 @@ def _frame(gpu: np.ndarray, at: np.ndarray, values: dict[str, np.ndarray]) -> pd
     usual = step.groupby(frame["gpu_index"]).transform("median").fillna(0)
     length = step.where(step <= LONGEST_STEPS * usual, usual).fillna(0).astype("int64")
     frame["start_ns"] = frame["end_ns"] - length
-    frame = frame[(frame["end_ns"] > NULL) & (length > 0)]
-    return frame[list(GPU_SAMPLE_DTYPES)].astype(GPU_SAMPLE_DTYPES).reset_index(drop=True)
+    return typed_frame(GPU_SAMPLE_DTYPES, frame[(frame["end_ns"] > NULL) & (length > 0)])
 
 
 def in_units(name: str, values: np.ndarray) -> np.ndarray:

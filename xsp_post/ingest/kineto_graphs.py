@@ -10,7 +10,7 @@ import pandas as pd
 
 from xsp_post.ingest.gpu_samples import LONGEST_STEPS, in_units
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
-from xsp_post.model.trace import GPU_SAMPLE_DTYPES, GRAPH_EDGE_DTYPES, empty_frame
+from xsp_post.model.trace import GPU_SAMPLE_DTYPES, GRAPH_EDGE_DTYPES, typed_frame
 
 FIRST_EDGE = 1 << 40  # arrows with such numbers lead from node to node, others from a launch to its work
 DERIVED = frozenset({"Cycles (Current Kernel)"})  # from the duration and the clock
@@ -37,7 +37,7 @@ def gpu_samples(counters: pd.DataFrame, texts: np.ndarray) -> pd.DataFrame:
     """``Trace.gpu_samples`` of counters (gpu_index, column_id, start_ns, value): a value holds until the next one of
     the same counter, but for no more than a few of its usual steps. texts: the names of columns, by their number."""
     if counters.empty:
-        return empty_frame(GPU_SAMPLE_DTYPES)
+        return typed_frame(GPU_SAMPLE_DTYPES)
     counters, parts = counters.assign(column=texts[counters["column_id"].to_numpy()]), []
     for gpu, rows in counters.dropna(subset=["value"]).groupby("gpu_index"):
         wide = rows.pivot_table(index="start_ns", columns="column", values="value", aggfunc="last")
@@ -52,8 +52,8 @@ def gpu_samples(counters: pd.DataFrame, texts: np.ndarray) -> pd.DataFrame:
         length = np.where(length > LONGEST_STEPS * shortest, shortest, length)
         frame = wide.reindex(columns=list(METRIC_COLUMNS)).assign(gpu_index=gpu, start_ns=at, end_ns=at + length)
         frame["dram_ratio"] = frame["dram_ratio"].fillna(frame["dram_read_ratio"] + frame["dram_write_ratio"])
-        parts.append(frame[length > 0][list(GPU_SAMPLE_DTYPES)].astype(GPU_SAMPLE_DTYPES))
-    return pd.concat(parts, ignore_index=True) if parts else empty_frame(GPU_SAMPLE_DTYPES)
+        parts.append(typed_frame(GPU_SAMPLE_DTYPES, frame[length > 0]))
+    return pd.concat(parts, ignore_index=True) if parts else typed_frame(GPU_SAMPLE_DTYPES)
 
 
 def graph_edges(arrows: pd.DataFrame, work: pd.DataFrame, others: pd.DataFrame) -> pd.DataFrame:
@@ -61,7 +61,7 @@ def graph_edges(arrows: pd.DataFrame, work: pd.DataFrame, others: pd.DataFrame) 
     starts at the end of a node and ends at the start of another; work: activities, others: nodes that are no work,
     which are passed over; both as `kineto_columns` collects them."""
     if arrows.empty or work.empty:
-        return empty_frame(GRAPH_EDGE_DTYPES)
+        return typed_frame(GRAPH_EDGE_DTYPES)
     owner = work.drop_duplicates("correlation_id").set_index("correlation_id")["process_index"]
     nodes = work.assign(is_work=True)
     if len(others):

@@ -11,7 +11,7 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.nsys_waits import kinds_of, launch_of, of_launch
 from xsp_post.ingest.tables import NONE_32
-from xsp_post.model.trace import FRAME_DTYPES, OVERHEAD_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, empty_frame
+from xsp_post.model.trace import FRAME_DTYPES, OVERHEAD_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, typed_frame
 
 Labels = dict[tuple[str, int, int], str]
 
@@ -96,7 +96,7 @@ _FOLDERS = re.compile(r"^(?:[A-Za-z]:)?[\\/].*[\\/](?=[^\\/]+\(\d+\))")
 def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: Strings) -> pd.DataFrame:
     """``Trace.synchronizations``: who called is known by the correlation id, as for kernels."""
     if events.empty or "stream_id" not in events:
-        return empty_frame(SYNCHRONIZATION_DTYPES)
+        return typed_frame(SYNCHRONIZATION_DTYPES)
     correlation = events["correlation_id"].to_numpy()
     # Kineto says the device where the process should be: the first call with the id, whatever its process
     launch = launch_of(np.zeros(len(correlation), np.int32), correlation, launches.assign(process_index=0))
@@ -113,7 +113,7 @@ def synchronizations(events: pd.DataFrame, launches: pd.DataFrame, texts: String
         "event_record_correlation_id": events["event_record_correlation_id"].to_numpy(),
         "start_ns": events["start_ns"].to_numpy(), "end_ns": events["end_ns"].to_numpy(),
     }  # fmt: skip
-    return pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
+    return typed_frame(SYNCHRONIZATION_DTYPES, columns)
 
 
 def overheads(events: pd.DataFrame) -> pd.DataFrame:
@@ -131,9 +131,9 @@ def python_frames(events: pd.DataFrame) -> pd.DataFrame:
 
 def _of_known_threads(events: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
     if events.empty:
-        return empty_frame(dtypes)
+        return typed_frame(dtypes)
     known = events[(events["thread_index"] >= 0) & (events["end_ns"] > events["start_ns"])]
-    return known[list(dtypes)].astype(dtypes).reset_index(drop=True)
+    return typed_frame(dtypes, known)
 
 
 @lru_cache(1 << 16)

@@ -34,7 +34,7 @@ from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, r
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.schemas.units import format_ns
-from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace
+from xsp_post.model.trace import OVERHEAD_DTYPES, ActivityKind, Provenance, Trace, typed_frame
 
 _KNOWN_TABLES = (
     "StringIds", "CUPTI_ACTIVITY_KIND_KERNEL", "CUPTI_ACTIVITY_KIND_RUNTIME", "NVTX_EVENTS", "META_DATA_EXPORT",
@@ -292,14 +292,11 @@ class _Reader:
         known = np.isin(thread, self.numbering.gtids) & (end > start)
         if not known.all():
             table, start, end, thread = table.filter(pa.array(known)), start[known], end[known], thread[known]
-        columns = {
-            "thread_index": self.numbering.thread_index(thread),
-            "name_id": self.strings.by_number(numbers(table, "name"), without_paths),
-            "overhead_type": numbers(table, "overhead_type"),
-            "start_ns": start,
-            "end_ns": end,
-        }
-        return pd.DataFrame(columns).astype(OVERHEAD_DTYPES)
+        name = self.strings.by_number(numbers(table, "name"), without_paths)
+        return typed_frame(OVERHEAD_DTYPES, {
+            "thread_index": self.numbering.thread_index(thread), "name_id": name,
+            "overhead_type": numbers(table, "overhead_type"), "start_ns": start, "end_ns": end,
+        })  # fmt: skip
 
     def _graph_nodes(self, table: pa.Table) -> pd.DataFrame:
         thread = self.numbering.thread_index(numbers(table, "global_tid"))

@@ -13,7 +13,7 @@ from xsp_post.arrays.texts import Strings, of_each
 from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL
-from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind
+from xsp_post.model.trace import CUDA_EVENT_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, typed_frame
 
 # What the call's name says, first match wins.
 _KINDS = (
@@ -42,8 +42,8 @@ def synchronizations(table: pa.Table, process: np.ndarray, launches: pd.DataFram
         "event_record_correlation_id": np.full(table.num_rows, -1, np.int64), "start_ns": start,
         "end_ns": np.where(end == NULL, start, end),
     }  # fmt: skip
-    frame = pd.DataFrame(columns).astype(SYNCHRONIZATION_DTYPES)
-    return frame[start != NULL].reset_index(drop=True)
+    is_known = start != NULL
+    return typed_frame(SYNCHRONIZATION_DTYPES, {column: values[is_known] for column, values in columns.items()})
 
 
 def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) -> pd.DataFrame:
@@ -54,7 +54,7 @@ def cuda_events(table: pa.Table, process: np.ndarray, launches: pd.DataFrame) ->
         **{name: no_sentinel(numbers(table, name), -1) for name in ("event_id", "event_sync_id")},
         "timestamp_ns": numbers(table, "timestamp_ns"),
     }
-    return pd.DataFrame(columns).astype(CUDA_EVENT_DTYPES)
+    return typed_frame(CUDA_EVENT_DTYPES, columns)
 
 
 def launch_of(process: np.ndarray, correlation: np.ndarray, launches: pd.DataFrame) -> np.ndarray:

@@ -6,10 +6,10 @@ into their frames, so that every join is an array lookup. Columns are declared i
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
@@ -126,14 +126,16 @@ GPU_SAMPLE_DTYPES = dtypes(TRACE_FRAMES["gpu_samples"])
 GRAPH_EDGE_DTYPES = dtypes(TRACE_FRAMES["graph_edges"])
 
 
-def empty_frame(dtypes: dict[str, str]) -> pd.DataFrame:
-    """No rows, with columns of these types."""
-    return pd.DataFrame({name: np.zeros(0, object if dtype == "str" else dtype) for name, dtype in dtypes.items()})
+def typed_frame(dtypes: dict[str, str], columns: Mapping[str, Any] | pd.DataFrame | None = None) -> pd.DataFrame:
+    """Columns of these types: of these values, else without rows."""
+    values = {name: np.asarray(() if columns is None else columns[name]) for name in dtypes}
+    types = {name: object if dtype == "str" else dtype for name, dtype in dtypes.items()}
+    return pd.DataFrame({name: values[name].astype(types[name]) for name in dtypes}, copy=False)
 
 
 def _no_rows(name: str, *, with_optional: bool = False) -> Callable[[], pd.DataFrame]:
     """What makes the frame of that name without rows."""
-    return lambda: empty_frame(dtypes(TRACE_FRAMES[name], with_optional=with_optional))
+    return lambda: typed_frame(dtypes(TRACE_FRAMES[name], with_optional=with_optional))
 
 
 @dataclass

@@ -74,7 +74,8 @@ def slow_steps(results: Results, case: Case | None) -> pd.DataFrame:
 
 def step_lines(results: Results) -> tuple[str, ...]:
     """For first screens: each kind of step with its percentiles, most time first, and which steps were slow."""
-    if not frame_or_empty(results, "iterations", ["kind"])["kind"].isin(KINDS).any():
+    executions = frame_or_empty(results, "iterations", ["kind", "batch_size"])
+    if not (executions["kind"].isin(KINDS) & executions["batch_size"].gt(0)).any():
         return ()
     steps = frame_or_empty(results, "steps")
     steps = steps[steps["kind"].astype(str).isin(KINDS) & (steps["step_count"] > 1) & (steps["median_batch_size"] > 0)]

@@ -34,10 +34,11 @@ _NO_WORK = ["communication", "waiting"]  # families
 
 def _tensor_cores(situation: Situation) -> list[Found]:
     """Tensor cores for single-precision products that do without."""
-    rates, spent, kernel = situation.rates, situation.window("simt_matrix_ns"), situation.window("kernel_ns")
+    spent, kernel = situation.window("simt_matrix_ns"), situation.window("kernel_ns")
+    rates = situation.rates if spent else {}
     slow = rates.get("fp32", 0.0)
     fast = {pipe: rates[f"{pipe}_tensor"] for pipe in ("tf32", "bf16", "fp16") if rates.get(f"{pipe}_tensor", 0) > slow}
-    if not spent or not slow or not fast:
+    if not slow or not fast:
         return []
     digits = {"tf32": "TF32 keeps 10 bits of the mantissa", "bf16": "BF16 keeps 7 bits of it",
               "fp16": "FP16 keeps 10 bits of it and ends at 65,504"}  # fmt: skip

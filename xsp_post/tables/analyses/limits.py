@@ -299,7 +299,8 @@ def lead_in(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:
     cause of it; (0, None) where another execution came first."""
     mine = of_captures(results, "device_windows", limit.captures, ["scope"])["scope"].astype(str)
     is_first = limit.scope == "warm-up" or (limit.scope == "execution" and not mine.eq("warm-up").any())
-    return _beside(results, limit, LEAD_IN) if is_first else (0, None)
+    kept = ("lead-in", limit.captures, limit.scope)  # the verdict and two remedies ask for it
+    return results.kept(kept, lambda: _beside(results, limit, LEAD_IN)) if is_first else (0, None)
 
 
 def lead_out(results: Results, limit: Limit) -> tuple[int, CauseRow | None]:

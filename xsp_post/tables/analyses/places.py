@@ -41,12 +41,13 @@ def _module_of(paths: pd.DataFrame) -> np.ndarray:
 
 def line_of(results: Results, owner: str) -> str:
     """The source line with most device time of a module, the only one of another range; '' unknown."""
-    places = places_of(results)
-    lines = places.loc[places["module"].eq(owner), "source_line"]
-    if lines.empty:
-        own = places.loc[places["name"].eq(owner), "source_line"].drop_duplicates()
-        lines = own if len(own) == 1 else own[:0]
-    return next(iter(lines), "")
+    return results.kept("lines", lambda: _lines(places_of(results))).get(owner, "")
+
+
+def _lines(places: pd.DataFrame) -> dict[str, str]:
+    own = places.drop_duplicates(["name", "source_line"]).drop_duplicates("name", keep=False)
+    of_modules = places.drop_duplicates("module")
+    return dict(zip(own["name"], own["source_line"])) | dict(zip(of_modules["module"], of_modules["source_line"]))
 
 
 def inside(name: str) -> str:
