@@ -545,7 +545,7 @@ def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_wor
     assert place_text(places(results, main_limit(results))[0]) == f"step: host code before {next_work}"
 
 
-@pytest.mark.parametrize(("name", "ranges"), [("nbeats_ensemble", "marks"), ("multi_lora_server", "marks")])
+@pytest.mark.parametrize(("name", "ranges"), [("nbeats_ensemble", "all"), ("multi_lora_server", "marks")])
 def test_host_code_to_be_found_out_has_the_place_that_the_tree_names(name, ranges, tmp_path):
     """No range of the program is around it, but the screen has a name for it: "Find out all that the host does:"."""
     results, limit, found = said(machine.write(program_of(name, ranges), tmp_path / "report.sqlite"), Options())
@@ -553,3 +553,4 @@ def test_host_code_to_be_found_out_has_the_place_that_the_tree_names(name, range
     assert advice.what.startswith("Find out all that the host does in ")
     owner = advice.what.split(" does in ")[1].partition(":")[0].partition(" (")[0]
     assert owner in " ".join(results.frame("paths")["name"].astype(str)), (owner, found)
+    assert ("nsys" in advice.what, "with_stack" in advice.what) == (ranges == "marks", ranges == "all")

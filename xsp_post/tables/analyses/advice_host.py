@@ -8,12 +8,14 @@ import pandas as pd
 from xsp_post.arrays.repeats import without_numbers
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count, format_ns
+from xsp_post.names.platforms import PYTHON
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import inside, with_line
+from xsp_post.tables.analyses.remedies import words_for
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_READS = 50  # results that the host reads in one execution of a loop
@@ -217,7 +219,9 @@ def _host(situation: Situation) -> list[Found]:
         alike = without_numbers(rows["owner"])[0]  # equal layers are one place
         mine = rows[alike == rows["idle_ns"].groupby(alike).sum().idxmax()]
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
-        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "")
+        platforms = situation.platforms & {PYTHON} if situation.is_nsys else situation.platforms
+        stacks = words_for(platforms)["stacks"]  # of the tool that recorded
+        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "", stacks=stacks)
     return found
 
 
