@@ -22,11 +22,11 @@ from xsp_post.pipeline import analyze, results_of
 from xsp_post.replay.experiment import Gain
 from xsp_post.reports import why as reporting
 from xsp_post.reports.terminal_text import say
-from xsp_post.reports.verdict import coverage_note, details_of, main_limit
+from xsp_post.reports.verdict import coverage_note, details_of, main_limit, sentence_of
 from xsp_post.reports.why import evidence_of, print_why, why
 from xsp_post.tables.analyses.advice import advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
-from xsp_post.tables.analyses.limits import GRAPH_RECORDED, Limit, find_limit, groups_of
+from xsp_post.tables.analyses.limits import GRAPH_RECORDED, REFUSED, Limit, find_limit, groups_of
 
 US = 1_000
 RUNNER = CliRunner()
@@ -446,3 +446,9 @@ def test_a_verdict_without_executions_says_how_little_of_the_recording_it_is_of(
     limit = main_limit(results)
     assert limit.scope == "outside"
     assert "8.5 % of the 9.94 ms that was recorded" in coverage_note(results, limit)
+
+
+@pytest.mark.parametrize("is_gpu, device", [(True, "GPU"), (False, "CPU")])
+def test_what_a_replay_cannot_say_names_the_device_that_was_recorded(is_gpu, device):
+    limit = Limit("unknown", "execution", 1, "", 100, 50, 0, (), {}, reason=REFUSED, is_gpu=is_gpu)
+    assert sentence_of(Analysis({}), limit).startswith(f"The {device} was busy 50.0 % of 100 ns; ")

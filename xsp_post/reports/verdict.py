@@ -205,7 +205,8 @@ def sentence_of(results: Results, limit: Limit) -> str:
     if limit.kind == limits.UNKNOWN or limit.reason == limits.SERIAL:
         unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
         share = format_ratio_percent(unknown / max(limit.window_ns, 1))
-        said = sentence(f"limit.{limit.reason}", window=window, share=share, **{"count": 0, **limit.facts})
+        slots = {"count": 0, "device": "GPU" if limit.is_gpu else "CPU", **limit.facts}
+        said = sentence(f"limit.{limit.reason}", window=window, share=share, **slots)
         if limit.reason == limits.SERIAL:
             return _with_where(said, _where(results, limit))
         return f"{said} {sentence('limit.record')}" if limit.reason == limits.NO_WORK else said
