@@ -63,7 +63,9 @@ def test_a_run_ends_with_the_headline_and_the_reports_path(done, folder):
     assert str(folder / "out/report.html") in text and (folder / "out/report.html").stat().st_size > 10_000
     assert (folder / "out/net-net.xsp.sqlite").is_file()
     assert "Next: " in done.stderr and "[1/2] M, batch 1" in done.stderr and "M + M/L + M/L/G, batch 2" in done.stderr
-    # verdict first, then the numbers, then what to know; the tree is a command of its own
+    # verdict, shares and what to do first, then the numbers, then what to know; the tree is a command of its own
+    first = call("tree", "out/net-net.xsp.sqlite", cwd=folder).stdout.splitlines()
+    assert text.splitlines()[:3] == first[:3] and first[1].strip()
     order = ["Verdict", "Model latency", "What profiling cost", "--resume --repeat 5",
              "nothing can be concluded about levels", "Store:"]  # fmt: skip
     assert [word for word in order if word not in text] == []

@@ -89,10 +89,10 @@ def _conclude(plan: "RunPlan", result: "RunResult", peaks: "Mapping[str, Peaks]"
         })  # fmt: skip
         return
     from xsp_post.reports.terminal_text import say
-    from xsp_post.reports.verdict import verdict_line
+    from xsp_post.reports.why import print_first, why
 
     console = shared.stdout()
-    say(console, verdict_line(analysis))
+    print_first(console, why(analysis, is_first=True))
     for line in headline.lines(analysis):
         typer.echo(line)
     has_threads = plan.workload.device == "cpu" and plan.workload.thread_count != 1
