@@ -19,7 +19,7 @@ from helpers import called
 
 from xsp_post.arrays.changes import sizes
 from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
-from xsp_post.compare.history_bars import check_since, parse_since
+from xsp_post.compare.bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
 from xsp_post.tables.analyses.history import changes_of, floors, history_table, history_values, slowness_of, table_of

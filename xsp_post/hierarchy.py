@@ -26,7 +26,7 @@ from xsp_post.model.options import Options
 from xsp_post.model.trace import ActivityKind, Trace
 from xsp_post.model.tree import Attribution, Tree
 from xsp_post.tree import attribution, hook_pairs, layering, level_rules, programs
-from xsp_post.tree.amounts import distinct_operations, roll_up
+from xsp_post.tree.amounts import distinct_operations, project_overlapping, roll_up
 from xsp_post.tree.draft import Draft
 from xsp_post.tree.execution_evidence import candidates_frame, coverage_findings
 from xsp_post.tree.execution_evidence import sentence as execution_sentence
@@ -41,7 +41,6 @@ from xsp_post.tree.looking import blocks_inside, graph_replays, outside_ranges, 
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.other_threads import under_their_step
 from xsp_post.tree.pieces import in_pieces, with_layers
-from xsp_post.tree.projection import project_overlapping
 from xsp_post.tree.provenance import unnamed_modules, with_provenance
 from xsp_post.tree.ranges import Ranges, until_the_next
 from xsp_post.tree.ranks import gpu_of_activities, paths_per_rank, rank_frame, remainders_per_rank

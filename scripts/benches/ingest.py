@@ -18,7 +18,7 @@ from benches._measure import ROOT, XSP_POST, Bar, Measured, finish, measure, rep
 ASKED = """
 import json, sys
 from pathlib import Path
-from xsp_post.ingest.nsys_requests import requests
+from xsp_post.ingest.tables import requests
 from xsp_post.ingest.sqlite_tables import SqliteTables
 tables = SqliteTables(Path(sys.argv[1]))
 asked = requests(tables).values()

@@ -13,8 +13,7 @@ from xsp_post.batch.assembly import jobs_of
 from xsp_post.cli import app
 from xsp_post.pipeline import captures_of
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.rank_chain import nodes_of
-from xsp_post.tables.analyses.ranks import _stragglers, rank_contribution, rank_tables
+from xsp_post.tables.analyses.ranks import _stragglers, nodes_of, rank_contribution, rank_tables
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.hardware.gpus import Peaks, find_peaks
-from xsp_post.hardware.peaks import GPUS, PIPES
+from xsp_post.hardware.gpus import GPUS, PIPES, Peaks, find_peaks
 from xsp_post.pipeline import results_of
 from xsp_post.tables.analyses.options import Options
 from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns

@@ -87,8 +87,8 @@ def _used(kind: str, path: Path, *, is_whole: bool) -> str:
 
 def _differing_cell(path: Path) -> str:
     """The first cell that is read otherwise than SQLite hands it over, "" for none."""
-    from xsp_post.ingest.nsys_requests import requests
     from xsp_post.ingest.sqlite_tables import SqliteTables
+    from xsp_post.ingest.tables import requests
 
     tables = SqliteTables(path)
     asked = [one for one in requests(tables).values() if tables.columns(one.table)]

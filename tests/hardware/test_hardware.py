@@ -7,7 +7,7 @@ from paper.systems import paper_system
 
 from xsp_post.base.errors import UsageError
 from xsp_post.hardware import gpus as hardware
-from xsp_post.hardware.peaks import GPUS, PIPES
+from xsp_post.hardware.gpus import GPUS, PIPES
 
 
 def to_override(peaks):

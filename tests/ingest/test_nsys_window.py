@@ -10,8 +10,8 @@ import pytest
 from builders import ExportBuilder
 
 from xsp_post.ingest import nsys_window, sqlite_pages
-from xsp_post.ingest.nsys_requests import requests
 from xsp_post.ingest.nsys_window import WindowTables, is_windowed
+from xsp_post.ingest.tables import requests
 from xsp_post.model.options import Options
 from xsp_post.pipeline import results_of, window_of
 

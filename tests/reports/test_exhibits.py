@@ -14,11 +14,11 @@ from xsp_post.model.schemas import TABLES as SCHEMAS
 from xsp_post.reports import cases, document, frames, icicle, rooflines, theme, timeline
 from xsp_post.reports import verdict as verdict_module
 from xsp_post.reports.blocks import Chart, Table
+from xsp_post.reports.document import section_of
 from xsp_post.reports.draw import MAX_BARS, binned, draw, rows_of
 from xsp_post.reports.html import render
 from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES, sorted_by
 from xsp_post.reports.pick import windows
-from xsp_post.reports.sections import section_of
 from xsp_post.reports.summary import summarize
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.graph import Graph

@@ -8,11 +8,11 @@ import pytest
 
 from xsp_post.model.results import Analysis
 from xsp_post.reports import live_memory
+from xsp_post.reports.document import section_of
 from xsp_post.reports.frames import FRAMES
 from xsp_post.reports.leads import LEADS
 from xsp_post.reports.memory_line import memory_line, owners_of
 from xsp_post.reports.page_rows import SECTIONS
-from xsp_post.reports.sections import section_of
 from xsp_post.tables.analyses.memory_peaks import main_device
 
 GIB = 2**30

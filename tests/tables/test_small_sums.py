@@ -45,7 +45,7 @@ def test_utilisation_is_of_the_peak_of_the_pipe_and_the_gpu_of_each_row():
 
 def test_kernels_of_which_shapes_say_nothing_have_no_phase_and_no_flop():
     from xsp_post.model.results import Analysis
-    from xsp_post.tables.analyses.shape_work import PHASES, with_shapes
+    from xsp_post.tables.analyses.roofline import PHASES, with_shapes
 
     known = {"kernel_id": [5, 7], "phase": ["backward", "forward"], "flop": [10.0, 20.0], "read_bytes": [1.0, 2.0],
              "written_bytes": [4.0, 8.0], "pipe": ["fp32", "fp32"]}  # fmt: skip

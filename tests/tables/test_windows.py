@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from xsp_post.tables.analyses.windows import windows_of
+from xsp_post.tables.analyses.inputs import windows_of
 
 
 def executions(*rows, process=0):

@@ -17,7 +17,7 @@ import xsp_post
 from xsp_post.model.options import Options
 from xsp_post.names.step_texts import dialects, kind_of_word
 from xsp_post.pipeline import analyze
-from xsp_post.tree.step_grids import by_order
+from xsp_post.tree.steps import by_order
 
 DETAIL = "execute_32_context_0(sq0sk0sqsq0sqsk0)_generation_32(sq32sk{0}sqsq32sqsk{0})"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp_post.tree.iterations import mark_warmup
 from xsp_post.tree.structure.constants import DEFAULTS
-from xsp_post.tree.warmup import mark_warmup
 
 
 def marked(latency, *, phase=None, said=None, loading=None, sizes=None):

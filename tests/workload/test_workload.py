@@ -174,7 +174,7 @@ class Own(nn.Module):
 def test_work_said_from_sizes_is_what_torch_counts(layer, sizes):
     from torch.utils.flop_counter import FlopCounterMode
 
-    from xsp_post.workload.layer_work import sized_work
+    from xsp_post.workload.models import sized_work
 
     x = torch.rand(sizes)
     counter = FlopCounterMode(display=False)
@@ -185,7 +185,7 @@ def test_work_said_from_sizes_is_what_torch_counts(layer, sizes):
 
 
 def test_nothing_is_said_of_the_work_of_modules_that_may_do_anything():
-    from xsp_post.workload.layer_work import sized_work
+    from xsp_post.workload.models import sized_work
 
     x = torch.rand(2, 3, 8)
     assert sized_work(Own(), (x,), Own()(x)) is None
@@ -512,7 +512,7 @@ def test_functional_work_between_layers_counts_for_the_module_around_it():
 
 
 def test_a_strided_convolution_reads_what_it_reads():
-    from xsp_post.workload.layer_work import sized_work
+    from xsp_post.workload.models import sized_work
 
     layer, x = nn.Conv2d(16, 32, 1, stride=2, bias=False), torch.rand(2, 16, 8, 8)
     y = layer(x)

@@ -12,6 +12,7 @@ from typing import Any
 from xsp_post.base.errors import UsageError, in_words
 from xsp_post.model.results import Results, for_people, part_text, records
 from xsp_post.model.schemas import TABLES, unit_of
+from xsp_post.reports.cases import main_case
 from xsp_post.reports.gaps import not_known
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.text import visible
@@ -52,7 +53,6 @@ def answer(name: str, source: str, make: Callable[[], tuple[Results | None, Answ
 
 def summary(results: Results) -> Answer:
     """What was recorded, the verdict, the numbers with their intervals, the heaviest layers and kernels."""
-    from xsp_post.reports.cases import main_case
     from xsp_post.reports.summary import summarize
     from xsp_post.reports.verdict import verdict_data
 

@@ -10,7 +10,10 @@ import os
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
 
 from xsp_post.base import stops
 from xsp_post.base.errors import OutputError
@@ -20,10 +23,6 @@ from xsp_post.batch.jobs import Job
 from xsp_post.batch.work import DONE, FAILED, RECORDS, STORES, Outcome, current_row, read_outcome, record_path
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import Options
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 FLEET_PAGE, STATE = "fleet.html", "batch.json"
 
@@ -128,8 +127,6 @@ def _write_fleet(folder: Path, found: Sequence[Outcome], page: bool) -> list[str
 
 def fleet_frames(found: Sequence[Outcome]) -> "dict[str, pd.DataFrame]":
     """The tables of a fleet store (`fleet_…`) from the outcomes in order; failures are rows of `fleet`."""
-    import numpy as np
-
     from xsp_post.tables.analyses import fleet
 
     contributions: list[dict[str, pd.DataFrame]] = []
@@ -144,8 +141,6 @@ def fleet_frames(found: Sequence[Outcome]) -> "dict[str, pd.DataFrame]":
 
 def _ranks(found: Sequence[Outcome]) -> "dict[str, pd.DataFrame]":
     """Ranks and process groups of every job that has several: files that state a rank, or several devices in one."""
-    import pandas as pd
-
     from xsp_post.tables.analyses.ranks import rank_tables
 
     jobs = jobs_of([one.row for one in found])

@@ -12,6 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from xsp_post.base.errors import UsageError
 from xsp_post.base.text_safety import file_name_text
 from xsp_post.batch.jobs import RECORDING, Job, discover
@@ -22,8 +24,6 @@ from xsp_post.model.options import Options
 from xsp_post.names.file_names import by_numbers
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from xsp_post.model.results import Analysis
 
 HISTORY_STORE, HISTORY_PAGE = "history.xsp.sqlite", "history.html"

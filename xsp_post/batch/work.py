@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
+
 from xsp_post import __version__
 from xsp_post.base.errors import EXIT_CAPTURE, EXIT_CONTRADICTION, EXIT_TOOL, CaptureError, OutputError, XspPostError
 from xsp_post.base.output import atomic_output, write_text
@@ -24,8 +26,6 @@ from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import ROOFS, TREE, Options
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from xsp_post.model.results import Results
 
 
@@ -198,8 +198,6 @@ def plain(outcome: Outcome) -> list[Any]:
 
 def as_outcome(said: list[Any]) -> Outcome:
     """An outcome from JSON: the same rows and frames."""
-    import pandas as pd
-
     row, data = said
     return Outcome(row, {name: pd.DataFrame(columns) for name, columns in data.items()})
 

@@ -12,7 +12,7 @@ from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
-ACTIONS = SAVE, LIST = "save", "list"
+SAVE, LIST = "save", "list"
 
 
 def baseline(

@@ -3,6 +3,7 @@
 import math
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,10 +16,9 @@ from xsp_post.commands.options import with_options
 from xsp_post.model.capture import FLEET_STORE
 from xsp_post.model.options import DEFAULTS, MEMORY, ROOFS, TREE, Options
 from xsp_post.model.schemas import optional_columns
+from xsp_post.model.schemas.units import counted, format_bytes, format_count, format_ns, format_ratio_percent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
     from xsp_post.batch import BatchResult, Job
     from xsp_post.batch.work import Outcome
 
@@ -92,8 +92,6 @@ _DISPENSABLE = ("iterations", "in ranges", "GPU", "kernel time")  # on a narrow 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
     """What one line says of a capture."""
-    from xsp_post.model.schemas.units import format_bytes, format_count, format_ns, format_ratio_percent
-
     ratio, peak = row["attributed_ratio"], row.get("memory_peak_bytes")
     return {
         "capture": shown(row["capture_name"], 60),
@@ -114,7 +112,6 @@ def _print(result: "BatchResult", output: Path, skipped_count: int, no_report: b
     from rich.text import Text
 
     from xsp_post.batch.assembly import jobs_of
-    from xsp_post.model.schemas.units import counted
 
     console = shared.stdout()
     done = [row for row in result.rows if row["status"] == "done"]

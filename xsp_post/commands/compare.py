@@ -11,6 +11,7 @@ from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
+from xsp_post.model.schemas.units import format_change, format_ratio_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -157,7 +158,6 @@ def _for_print(frame: "pd.DataFrame", column: str, suffix: str, label: dict[int,
     """Cells as text: name, both values, the difference with its interval, and what that is."""
     import pandas as pd
 
-    from xsp_post.model.schemas.units import format_change, format_ratio_interval
     from xsp_post.reports.compare_text import amount
 
     rows = []

@@ -10,6 +10,7 @@ from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.ingest.formats import stem_of
 from xsp_post.model.options import DEFAULTS, PART, TREE, Options
+from xsp_post.model.schemas.units import format_bytes
 
 
 @with_options(TREE, PART)
@@ -45,7 +46,6 @@ def export(
         )
         return
     shared.say_part(results)
-    from xsp_post.model.schemas.units import format_bytes
 
     size = format_bytes(_size(written.path))
     opened_by = exporters.FORMATS[to].opened_by

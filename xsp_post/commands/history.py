@@ -22,7 +22,7 @@ def history(
     """Find since which capture a workload is slower or faster, by how much, and in which layers and kernels."""
     from xsp_post.batch.history import HISTORY_PAGE, HISTORY_STORE, ORDERS, values_of_store
     from xsp_post.batch.history import history as read
-    from xsp_post.compare.history_bars import check_since, parse_since
+    from xsp_post.compare.bars import check_since, parse_since
     from xsp_post.reports.history_page import render
     from xsp_post.store.store import write_store
 

@@ -1,5 +1,6 @@
 """`xsp-post run`: measure a workload at rising profiling levels, then analyse, store and show it."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from xsp_post.model.capture import Capture, Workload, display_name
 from xsp_post.model.options import Options
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from xsp_post.hardware.gpus import Peaks
     from xsp_post.run import RunPlan, RunResult, Step
 

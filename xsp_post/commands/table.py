@@ -14,6 +14,7 @@ from xsp_post.base.text_safety import did_you_mean, path_text, shown_lines, writ
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
+from xsp_post.model.schemas import TABLES
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,7 +25,6 @@ FORMATS = ("table", "csv", "csv_spreadsheet", "json", "md", "parquet")
 def _list(wanted: bool) -> None:
     if not wanted:
         return
-    from xsp_post.model.schemas import TABLES
 
     for name, one in sorted(TABLES.items()):
         paper_id = re.match(r"A\d+ ", one.title)
@@ -88,7 +88,6 @@ def table(
 
 def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
     """`table FILE A10` means `table A10 FILE`: the other commands begin with the file."""
-    from xsp_post.model.schemas import TABLES
     from xsp_post.tables.catalogue import find
 
     last = str(sources[-1])

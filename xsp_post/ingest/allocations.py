@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
+from xsp_post.ingest.nsys_activities import launch_of, of_launch
 from xsp_post.ingest.nsys_strings import numbers
-from xsp_post.ingest.nsys_waits import launch_of, of_launch
 from xsp_post.ingest.tables import NULL
 from xsp_post.model.trace import ALLOCATION_DTYPES, MemoryKind, typed_frame
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.arrays.texts import Strings
 from xsp_post.ingest.interning import int_column
-from xsp_post.ingest.nsys_waits import kinds_of, launch_of, of_launch
+from xsp_post.ingest.nsys_activities import kinds_of, launch_of, of_launch
 from xsp_post.ingest.tables import NONE_32
 from xsp_post.model.trace import FRAME_DTYPES, OVERHEAD_DTYPES, SYNCHRONIZATION_DTYPES, SyncKind, typed_frame
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from xsp_post.arrays.texts import of_each
 from xsp_post.base.errors import CaptureError
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest import allocations, nsys_activities, nsys_waits
+from xsp_post.ingest import allocations, nsys_activities
 from xsp_post.ingest.folder_tables import FolderTables
 from xsp_post.ingest.gpu_samples import gpu_samples
 from xsp_post.ingest.interning import compact
@@ -25,12 +25,22 @@ from xsp_post.ingest.nsys_activities import no_sentinel
 from xsp_post.ingest.nsys_devices import assumed_identity, device_frame, diagnostic_findings, without_paths
 from xsp_post.ingest.nsys_host_rows import NsysHostRows
 from xsp_post.ingest.nsys_ranges import RangeReader, close_and_repair
-from xsp_post.ingest.nsys_requests import DEVICE_TABLES, PROCESS_BITS, requests
 from xsp_post.ingest.nsys_strings import Interner, interner, numbers, without_abi_suffix
 from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.payloads import span_attributes
 from xsp_post.ingest.sqlite_tables import SqliteTables
-from xsp_post.ingest.tables import NULL, Request, TableSource, missing_column, require_columns, resolve, whole
+from xsp_post.ingest.tables import (
+    DEVICE_TABLES,
+    NULL,
+    PROCESS_BITS,
+    Request,
+    TableSource,
+    missing_column,
+    requests,
+    require_columns,
+    resolve,
+    whole,
+)
 from xsp_post.ingest.unmatched_launches import unmatched_launches
 from xsp_post.model.kinds import LOADING_TYPES
 from xsp_post.model.schemas.units import format_ns
@@ -273,9 +283,9 @@ class _Reader:
         """The optional frames: what was waited for, memory, samples, and the profiler's own overhead."""
         frames = {"profiler_overhead": self._profiler_overhead(tables["overhead"])}
         table, process = self._of_known_processes(tables.pop("synchronization"))
-        frames["synchronizations"] = nsys_waits.synchronizations(table, process, launches, self.strings.texts)
+        frames["synchronizations"] = nsys_activities.synchronizations(table, process, launches, self.strings.texts)
         table, process = self._of_known_processes(tables.pop("cuda_event"))
-        frames["cuda_events"] = nsys_waits.cuda_events(table, process, launches)
+        frames["cuda_events"] = nsys_activities.cuda_events(table, process, launches)
         table, process = self._of_known_processes(tables.pop("memory"))
         frames["allocations"] = allocations.of_nsys(table, process, launches)
         return frames

@@ -6,10 +6,9 @@ import pyarrow as pa
 
 from xsp_post.arrays.texts import of_each
 from xsp_post.base.findings import Finding, finding
-from xsp_post.ingest.nsys_requests import MARK, PROCESS_BITS
 from xsp_post.ingest.nsys_strings import Interner, numbers, without_abi_suffix
 from xsp_post.ingest.nsys_threads import Numbering
-from xsp_post.ingest.tables import NULL
+from xsp_post.ingest.tables import MARK, NULL, PROCESS_BITS
 from xsp_post.model.trace import SpanKind
 
 _PUSH_POP, _START_END = (59, 70), (60, 71)

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.ingest.nsys_requests import DEVICE_TABLES, PROCESS_BITS
+from xsp_post.ingest.tables import DEVICE_TABLES, PROCESS_BITS
 
 
 class Numbering:

@@ -16,10 +16,9 @@ import pyarrow.compute as pc
 from xsp_post.arrays.cutting import distinct
 from xsp_post.base.findings import finding
 from xsp_post.ingest import sqlite_pages
-from xsp_post.ingest.nsys_requests import DEVICE_TABLES, MARK, PROCESS_BITS
 from xsp_post.ingest.sqlite_pages import Zones
 from xsp_post.ingest.sqlite_tables import UNREADABLE, SqliteTables
-from xsp_post.ingest.tables import NULL, Request, WantedColumn, resolve
+from xsp_post.ingest.tables import DEVICE_TABLES, MARK, NULL, PROCESS_BITS, Request, WantedColumn, resolve
 from xsp_post.model.options import Options
 
 LARGE_BYTES = 300_000_000  # a smaller export is read whole: its executions are those of all of it

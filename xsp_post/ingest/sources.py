@@ -10,6 +10,7 @@ from xsp_post.base.text_safety import file_name_text
 from xsp_post.ingest import files
 from xsp_post.ingest.formats import BY_KEY, FORMATS, NSYS_FOLDER, NSYS_SQLITE, STORE, titles
 from xsp_post.ingest.sqlite_tables import SqliteTables
+from xsp_post.ingest.tables import requests
 from xsp_post.model import capture
 from xsp_post.names.file_names import by_numbers, stated_rank
 
@@ -127,7 +128,6 @@ def begin(path: Path) -> SqliteTables | None:
     """
     if sniff(path) != NSYS_SQLITE:
         return None
-    from xsp_post.ingest.nsys_requests import requests
 
     tables = SqliteTables(path)
     tables.read_ahead(list(requests(tables).values()))

@@ -9,7 +9,6 @@ from xsp_post.names.patterns import found_in, read_rules
 
 PYTORCH, COMPILED, PYTHON, CPP = "PyTorch", "compiled", "Python", "C++"
 _LANGUAGES = {PYTHON, "Julia", "Rust", "OpenMP", "OpenACC", "JAX", "MTIA"}
-SOURCES = ("recorder", "kernels", "ranges", "domains", "calls", "programs")
 
 
 class Rule(NamedTuple):
@@ -36,7 +35,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def shown_platforms(texts: Mapping[str, Sequence[str]]) -> list[Shown]:
-    """What different texts show, by source (`SOURCES`). Of programs only the file's name is looked at.
+    """What different texts show, by source (as in `platforms.txt`). Of programs only the file's name is looked at.
 
     PyTorch is Python, unless the programs are known and none of them is. What shows no language but calls CUDA or HIP
     is C++."""

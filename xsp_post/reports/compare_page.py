@@ -6,8 +6,8 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_change
 from xsp_post.reports.cases import Case
 from xsp_post.reports.compare_text import QUANTITIES, amount, is_as_recorded, shown_totals
+from xsp_post.reports.document import sections_of
 from xsp_post.reports.frames import Frame
-from xsp_post.reports.sections import sections_of
 from xsp_post.reports.shell import Fact, render_page
 
 

@@ -8,9 +8,9 @@ from xsp_post.model.schemas.units import counted, format_count
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.reports import theme
 from xsp_post.reports.cases import Case
+from xsp_post.reports.document import sections_of
 from xsp_post.reports.frames import ROOFLINE_AXES, Frame, rank_lateness, rank_parts
 from xsp_post.reports.rank_sentences import rank_sentence
-from xsp_post.reports.sections import sections_of
 from xsp_post.reports.shell import render_page
 from xsp_post.reports.text import distinct
 

@@ -6,9 +6,9 @@ import pandas as pd
 from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import counted, format_count
 from xsp_post.reports.cases import Case
+from xsp_post.reports.document import sections_of
 from xsp_post.reports.frames import Frame
 from xsp_post.reports.history import history_lines
-from xsp_post.reports.sections import sections_of
 from xsp_post.reports.shell import render_page
 from xsp_post.reports.text import visible
 from xsp_post.tables.analyses.history import CAUSE, KERNEL, LATENCY, LAYER, MODEL

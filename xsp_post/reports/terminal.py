@@ -22,6 +22,7 @@ from xsp_post.model.schemas.units import (
     format_ratio_percent,
     formatter_of,
 )
+from xsp_post.model.schemas.views import VIEWS, titles_of
 from xsp_post.model.schemas.words import QUESTIONS, way
 from xsp_post.reports.blocks import says_nothing, twins
 from xsp_post.reports.cases import own_verdicts
@@ -282,7 +283,6 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
 
 def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
     """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.model.schemas.views import titles_of
     from xsp_post.reports.page_rows import costs_of
 
     if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):
@@ -395,8 +395,6 @@ _FIRST = {"overhead": ("event_kind", "layer_path", "level", "latency_ns", "verdi
 def _most_wanted_first(columns: list[Any], table_name: str) -> list[Any]:
     """The columns that the page shows of the table before all others, and ids last: a narrow terminal has room for
     some."""
-    from xsp_post.model.schemas.views import VIEWS
-
     named = (*_FIRST.get(table_name, ()), *(VIEWS[table_name].columns if table_name in VIEWS else ()))
     wanted = [c for c in dict.fromkeys(named) if c in columns]
     rest = [c for c in columns if c not in set(wanted)]

@@ -1,11 +1,17 @@
-"""Trace → Tree, step "how much": inclusive and own device time, and counts, of every node."""
+"""Trace → Tree, step "how much": inclusive and own device time, and counts, of every node; and for ranges that overlap
+partially their projections as NVIDIA defines them.
+
+A tree gives each launch one innermost range. Where ranges overlap partially, a launch may lie in two ranges
+neither of which is in the other, and both projections include its work.
+"""
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.cutting import distinct
-from xsp_post.model.trace import DEVICE_PARTS, ActivityKind
+from xsp_post.arrays.projected import projected
+from xsp_post.model.trace import DEVICE_PARTS, ActivityKind, Trace
 from xsp_post.tree.frames import with_columns
 from xsp_post.tree.other_threads import is_of_other_thread, own_forest
 
@@ -83,7 +89,7 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
     parent, depth = nodes["parent_id"].to_numpy(), nodes["depth"].to_numpy()
     node, launch_node = activities["node_id"].to_numpy(), activities["launch_node_id"].to_numpy()
     start, end = activities["start_ns"].to_numpy(), activities["end_ns"].to_numpy()
-    order = _start_order(start)
+    order = None if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
     busy, first, last = rollup.busy_and_extent(node, start, end, parent, depth, order)
     # NVIDIA's projection knows same-thread launches of kernels and copies only (`nvtx_gpu_proj_trace`)
     projected = (launch_node > 0) & (activities["kind"].to_numpy() != ActivityKind.GRAPH)
@@ -93,10 +99,6 @@ def _unions(nodes: pd.DataFrame, activities: pd.DataFrame) -> dict[str, np.ndarr
         _, first, last = rollup.busy_and_extent(launch_node, start, end, own_parent, own_depth, chosen)
     first[0] = last[0] = -1
     return {"busy_ns": busy, "projected_start_ns": first, "projected_end_ns": last}
-
-
-def _start_order(start: np.ndarray) -> np.ndarray | None:
-    return None if (start[1:] >= start[:-1]).all() else np.argsort(start, kind="stable")
 
 
 def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.ndarray:
@@ -109,11 +111,37 @@ def distinct_operations(nodes: pd.DataFrame, activities: pd.DataFrame) -> np.nda
     if len(rows):
         width = int(correlation[rows].max()) - int(correlation[rows].min()) + 1
         key = (correlation[rows] - correlation[rows].min()) + process[rows].astype(np.int64) * width
-        if not _is_strictly_ascending(key):
+        if not (key[1:] > key[:-1]).all():
             rows = rows[~pd.Series(key).duplicated().to_numpy()]
     own = np.bincount(launch_node[rows], minlength=len(parent)).astype(np.int64)
     return rollup.add_up(own, parent)
 
 
-def _is_strictly_ascending(values: np.ndarray) -> bool:
-    return bool((values[1:] > values[:-1]).all())
+def project_overlapping(
+    trace: Trace, nodes: pd.DataFrame, activities: pd.DataFrame, spans: np.ndarray
+) -> dict[str, np.ndarray]:
+    """projected_start_ns, projected_end_ns and device_operation_count of all nodes, with those of ``spans``
+    (span k is node k + 1) taken over all launches of their thread inside them instead of from the tree.
+
+    ``nodes`` must have the three columns; nodes not named keep their values. Shapes (nodes,) out.
+    """
+    columns = ("projected_start_ns", "projected_end_ns", "device_operation_count")
+    result = {name: nodes[name].to_numpy().copy() for name in columns if name in nodes}
+    launch_id, kind = activities["launch_id"].to_numpy(), activities["kind"].to_numpy()
+    work = np.flatnonzero((launch_id >= 0) & (kind != ActivityKind.GRAPH))
+    thread_of_launch = trace.launches["thread_index"].to_numpy()[launch_id[work]]
+    thread_of_span = trace.spans["thread_index"].to_numpy()[spans]
+    for thread in distinct(thread_of_span).tolist():
+        mine, rows = spans[thread_of_span == thread], work[thread_of_launch == thread]
+        launch = launch_id[rows]
+        order = np.lexsort((launch, trace.launches["start_ns"].to_numpy()[launch]))
+        rows, launch = rows[order], launch[order]
+        begin, end = (trace.launches[c].to_numpy()[launch] for c in ("start_ns", "end_ns"))
+        first, last = (activities[c].to_numpy()[rows] for c in ("start_ns", "end_ns"))
+        is_new = np.append(True, launch[1:] != launch[:-1])[: len(launch)]
+        start, stop = (trace.spans[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
+        values = projected(begin, end, first, last, is_new, start, stop)
+        for name, column in zip(columns, values):
+            if name in result:
+                result[name][mine + 1] = column
+    return result

@@ -171,7 +171,7 @@ def _like_siblings(ranges: Ranges, modules: _Modules) -> tuple[np.ndarray, np.nd
     rows = np.flatnonzero(modules.mask)
     class_of = modules.class_of[rows]
     word = np.random.default_rng(0).integers(1, 2**62, count, dtype=np.int64)
-    parent = _parent_module(ranges, modules.mask)
+    parent = np.where(ranges.parent >= 0, ranges.forest.nearest(modules.mask)[ranges.parent], -1)  # of modules
     signature = np.zeros(len(modules.mask), np.int64)
     has = parent[rows] >= 0
     np.add.at(signature, parent[rows[has]], word[class_of[has]])
@@ -188,11 +188,6 @@ def _like_siblings(ranges: Ranges, modules: _Modules) -> tuple[np.ndarray, np.nd
     np.maximum.at(result, named.index.to_numpy(), named.to_numpy())
     np.maximum.at(result, in_one_parent.index.to_numpy(), in_one_parent.to_numpy())
     return result, alike
-
-
-def _parent_module(ranges: Ranges, module: np.ndarray) -> np.ndarray:
-    """The nearest module range around each range, −1 none."""
-    return np.where(ranges.parent >= 0, ranges.forest.nearest(module)[ranges.parent], -1)
 
 
 def _convolutional(ranges: Ranges, modules: _Modules, inner: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
 
     Raises `UsageError` when a pattern is invalid or matches nothing.
     """
-    library = _library(ranges)
+    library = (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
     executions = find_executions(ranges, library, options.executions)
     said = (_user_options,) if options.names_levels or options.executions else (_own_ranges, _recorded, _user_options)
     for rule in (*said, _conventions, _by_depth):
@@ -85,10 +85,6 @@ class _Found(NamedTuple):
     sentence: str
     turn: np.ndarray | None = None
     evidence: str = ""
-
-
-def _library(ranges: Ranges) -> np.ndarray:
-    return (ranges.kind == SpanKind.LIBRARY) | ranges.in_domains(LIBRARY_DOMAINS) | ranges.has_role("library")
 
 
 def _own_ranges(ranges: Ranges, _: Options, __: np.ndarray, executions: Executions) -> _Found | None:

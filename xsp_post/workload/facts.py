@@ -2,7 +2,7 @@
 
 One un-timed pass, apart from every measurement. Flops are `torch.utils.flop_counter`'s (2 per multiply-add;
 matrix products, convolutions and attention; elementwise work counts 0), inclusive, forward only. Least
-bytes: see `layer_work`.
+bytes: see `models`.
 """
 
 import copy
@@ -19,8 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from xsp_post.hardware import machine
 from xsp_post.names import range_text
-from xsp_post.workload.layer_work import bytes_of, own_bytes, read_bytes
-from xsp_post.workload.models import Built, tensors
+from xsp_post.workload.models import Built, bytes_of, own_bytes, read_bytes, tensors
 from xsp_post.workload.ranges import hooked, output_shape, select_containers, select_layers
 
 _META = torch.device("meta")

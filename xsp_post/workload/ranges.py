@@ -11,7 +11,7 @@ What is written, in the NVTX domain ``xsp`` (in a PyTorch trace: annotations ``x
 * ``model:<phase>#<iteration>`` around one execution, category ``model``, payload the batch size;
 * ``<module path>:<Class>#<call>`` around one call of a layer, category ``layer``, payload the call index;
 * the mark ``shape:[8,64,112,112] flop:… bytes:…``, category ``shape``, just before the end of that layer; flop and
-  least bytes for layers of torch.nn (`layer_work.sized_work`).
+  least bytes for layers of torch.nn (`models.sized_work`).
 
 Of a leveled run a layer is a leaf module, or what ``depth`` and ``kinds`` select. Modules that hold layers get a range
 in the same form (the tree calls them MODULE), so that the work a module does between its layers shows as the
@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from xsp_post.base.errors import ToolError, UsageError
 from xsp_post.names import range_text
 from xsp_post.names.step_texts import kind_of_word
-from xsp_post.workload.layer_work import sized_work
+from xsp_post.workload.models import sized_work
 
 # Modules that call their children's parameters, not the children: their insides have no call to hook.
 _OPAQUE = (nn.MultiheadAttention,)

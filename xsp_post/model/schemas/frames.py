@@ -1,14 +1,13 @@
 """The columns of the frames in memory, between a capture and its tables: those of a `Trace` and those of a `Tree`.
 
 `frames.txt` has them, with the dtype in memory. SQLite has one integer type of 64 bits: what is int8 or int32 there is
-int64 in every table of the store and after reading one (`STORE_DTYPES`).
+int64 in every table of the store and after reading one.
 """
 
 from pathlib import Path
 
 from xsp_post.model.schemas.base import Table, read_tables
 
-STORE_DTYPES = {"int8": "int64", "int32": "int64", "int64": "int64", "float64": "float64", "bool": "bool", "str": "str"}
 ANY_INTEGER = "int"  # of frames with a handful of rows, and of ids that are as small as their values allow
 
 _FRAMES = read_tables(Path(__file__).with_name("frames.txt"))

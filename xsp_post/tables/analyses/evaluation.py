@@ -4,8 +4,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.statistics import rest_of
-from xsp_post.hardware.gpus import Peaks
-from xsp_post.hardware.peaks import PIPES
+from xsp_post.hardware.gpus import PIPES, Peaks
 from xsp_post.model.results import empty_table, typed
 from xsp_post.model.schemas.units import NS_PER_MS
 from xsp_post.tables.analyses.frames import Columns, FloatArray, IntArray, divide, group_sum, picked, text_codes

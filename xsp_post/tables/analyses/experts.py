@@ -7,7 +7,7 @@ from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.names.families import families
 from xsp_post.tables.analyses.frames import PATTERNS, divide, text_codes
-from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
+from xsp_post.tables.analyses.roofline import least_times, roof_ratio
 
 _EXPERTS, _ROUTING, _DISPATCH = "expert_gemm", "routing", "dispatch"
 _LATE = 1.1  # an expert rank is late whose products take a tenth more than the mean of all

@@ -23,8 +23,7 @@ from xsp_post.tables.analyses.cases import Cases
 from xsp_post.tables.analyses.frames import FloatArray, IntArray, occurrence, text_codes
 from xsp_post.tables.analyses.layer_rows import LayerRows
 from xsp_post.tables.analyses.options import Options
-from xsp_post.tables.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe
-from xsp_post.tables.analyses.shape_work import with_shapes
+from xsp_post.tables.analyses.roofline import ANALYTIC, CONDITIONS, MEASURED_PEAKS, Work, tensor_pipe, with_shapes
 
 _COLUMNS = [
     "capture_id", "kernel_id", "iteration_index", "process_id", "layer_index", "name", "short_name", "duration_ns",

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from xsp_post.arrays.batch_sizes import BATCH_POLICIES, GAIN_RATIO
 from xsp_post.arrays.statistics import TRIM_RATIO
 from xsp_post.base.errors import UsageError
-from xsp_post.hardware.peaks import PIPES
+from xsp_post.hardware.gpus import PIPES
 from xsp_post.model import options as user
 
 ROOF_AUTO = user.DEFAULTS.roof
@@ -19,7 +19,7 @@ class Options(user.Options):
     (``option-unknown``) on an unknown roof or policy.
 
     ``roof``                ``pipe``: the roof of the pipe that ran, with the verdict latency-bound; or a pipe of
-                            `hardware.peaks.PIPES`: that one roof for everything, ``fp32`` being the paper's rule.
+                            `hardware.gpus.PIPES`: that one roof for everything, ``fp32`` being the paper's rule.
     ``latency_bound_ratio`` below this share of both roofs a kernel is latency-bound (only with ``pipe``). Nsight
                             Compute already speaks of latency issues below 60 % of its speed of light; our roofs
                             know DRAM and arithmetic only, so that a kernel held by L2 or instruction issue can be

@@ -8,8 +8,7 @@ from xsp_post.model.results import shaped
 from xsp_post.tables.analyses.frames import IntArray, divide
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns, of_layer
-from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns, utilisation
-from xsp_post.tables.analyses.shape_work import FORWARD
+from xsp_post.tables.analyses.roofline import FORWARD, Work, aggregate, intensity_columns, utilisation
 
 
 def training_phases(inputs: Inputs) -> pd.DataFrame:

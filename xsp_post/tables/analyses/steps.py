@@ -22,7 +22,7 @@ from xsp_post.model.schemas.units import format_ratio_percent
 from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.step_texts import DECODE, PREFILL, VERIFY
 from xsp_post.tables.analyses.frames import text_codes
-from xsp_post.tables.analyses.shape_work import least_times, roof_ratio
+from xsp_post.tables.analyses.roofline import least_times, roof_ratio
 
 ATTENTION = "attention"
 WHOLE, HOST = "step", "host"  # what stands for the family of the whole step, and for what its kernels do not take
