@@ -545,6 +545,12 @@ def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_wor
     assert place_text(places(results, main_limit(results))[0]) == f"step: host code before {next_work}"
 
 
+def test_kinds_of_executions_are_told_apart_by_ranges_of_the_program(tmp_path):
+    """Its owner has ranges "train" and "render", and read "in iteration", a name that was inferred inside of them."""
+    _, _, found = said(machine.write(program_of("nerf_rays", "marks"), tmp_path / "report.sqlite"), Options())
+    assert [one.name.rpartition(" in ")[2] for one in found[:2]] == ["render", "train"]
+
+
 @pytest.mark.parametrize(("name", "ranges"), [("nbeats_ensemble", "all"), ("multi_lora_server", "marks")])
 def test_host_code_to_be_found_out_has_the_place_that_the_tree_names(name, ranges, tmp_path):
     """No range of the program is around it, but the screen has a name for it: "Find out all that the host does:"."""

@@ -252,7 +252,7 @@ class _Tree:
         self.calls = paths["call_count"].to_numpy(np.int64)
         self.is_layer = self.level == "LAYER"
         self.execution = self.forest.nearest(self.level == "MODEL")  # at or above, −1 none
-        self.has_kinds = len(set(self.name[self.level == "MODEL"])) > 1
+        self.kind = self._kinds()
         self.in_layer = self.is_layer | self.forest.inside(self.is_layer)
         self.counted = self.forest.nearest((self.level == "MODEL") | (self.is_phase & ~self.in_layer))
         layers = self.forest.add_up(self.is_layer)  # a range around all of several is no place of work
@@ -389,7 +389,17 @@ class _Tree:
         there are several kinds of executions (decode, prefill), its own; '' none."""
         around = self._around(row, self.is_recorded) if self.is_inferred[row] else ""
         around = around or self._around(row, self.is_phase)
-        return around or "".join(self.name[self._all_around(np.array([row]), self.execution)]) * self.has_kinds
+        return around or "".join(self.kind[self._all_around(np.array([row]), self.execution)])
+
+    def _kinds(self) -> np.ndarray:
+        """By row of an execution its kind, '' where there is one: of inferred ones the range of the program around
+        them, where that tells them apart as their names do."""
+        rows, kinds = np.flatnonzero(self.level == "MODEL"), np.full(len(self.name), "", object)
+        outer, names = self.forest.nearest(self.is_recorded)[rows], self.name[rows]
+        known = np.where(self.is_inferred[rows] & (outer >= 0), self.name[outer], names)
+        if len(set(names)) > 1:
+            kinds[rows] = known if len(set(known)) == len(set(zip(known, names))) else names
+        return kinds
 
     def _calls_around(self, rows: np.ndarray) -> int:
         """Calls of the passes, else the executions, that rows lie in, which are counted in each of them, wherever they
