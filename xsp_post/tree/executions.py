@@ -191,6 +191,8 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 is_stage |= len(middle) >= constants.fewest_turns and bool((middle == middle[0]).all())
                 is_stage &= not is_compiled or held.max(initial=0) > 1
                 chosen = [*whole, periods][0] if is_stage else chosen
+        if chosen is not None and finder.explains_less(chosen):
+            chosen = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
     return chosen, [c for c in found if c is not chosen]
 
 
@@ -297,6 +299,27 @@ class _Finder:
     def is_compiled(self, candidate: Candidate) -> bool:
         """Whether a compiler made its ranges: it names pieces of a model as it names a model."""
         return bool(self.ranges.has_dialect("torch_compile")[candidate.spans].all())
+
+    def explains_less(self, candidate: Candidate) -> bool:
+        """Whether executions that no text names explain the launches less well than those of the launches do."""
+        if candidate.rule not in (TRAINING, OUTERMOST) or self.ranges.has_role("iteration")[candidate.spans].any():
+            return False
+        sequences = self.ranges.periods().sequences
+        sequences = [one for one in sequences if not len(self.is_mine) or self.is_mine[one.process_index]]
+        if not sequences:
+            return False
+        from xsp_post.tree.structure.find import explained
+
+        times, spans, turn = self.times, candidate.spans, candidate.turn
+        called, number = self._called[spans], np.arange(len(spans))
+        if turn is not None:
+            spans, called = np.append(spans, candidate.alone), np.append(0 * turn, self._called[candidate.alone] + 1)
+            number = np.append(turn, int(turn.max()) + 1 + np.arange(len(candidate.alone)))
+        lies = pd.DataFrame({"process": times.process_index[spans], "begin": times.start_ns[spans],
+                             "end": times.end_ns[spans], "series": called}).groupby(number)  # fmt: skip
+        lies = lies.agg({"process": "first", "begin": "min", "end": "max", "series": "first"})
+        given, found = explained(sequences, *(lies[column].to_numpy() for column in lies))
+        return found > given
 
     def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
         """What a candidate is a part of, else itself: training steps, turns of ranges with several in each, outermost
@@ -726,7 +749,7 @@ class _Finder:
 
     def periods(self) -> Candidate | None:
         """What the launch sequence repeats."""
-        found = self.ranges.periods()
+        found = self.ranges.periods().executions
         if len(self.is_mine):
             found = found[self.is_mine[found["process_index"]]]
         if not len(found):

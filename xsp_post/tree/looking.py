@@ -27,6 +27,7 @@ from xsp_post.tree.executions import OUTERMOST, TRAINING
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
+from xsp_post.tree.ranges import Periods
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.labels import BACKWARD, FORWARD, OPTIMISER
 
@@ -155,9 +156,8 @@ def _is_even(often: np.ndarray, constants: Constants) -> bool:
     return bool(usual > 0 and (often == usual).mean() >= constants.alike_ratio)
 
 
-def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_asked: bool) -> pd.DataFrame:
-    """What the launch sequence alone says: one row per execution, as `Inference.iterations` has, and its device_ns.
-    launch_id: of each activity. No row where nothing repeats, or ``is_asked`` is false."""
+def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_asked: bool) -> Periods:
+    """What the launch sequence alone says. launch_id: of each activity. Nothing where ``is_asked`` is false."""
     activities = trace.activities.assign(launch_id=launch_id)
     kind = activities["kind"].to_numpy()
     rows = np.flatnonzero(((kind == ActivityKind.KERNEL) | (kind == ActivityKind.GRAPH)) & is_asked)
@@ -169,7 +169,7 @@ def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_ask
     place = found.nodes["iteration_index"].to_numpy()[found.node_of_launch[placed]]
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()[placed][place >= 0]
     held = rollup.sums_per_node(place[place >= 0], length, int(place.max(initial=-1)) + 1)
-    return passes.assign(device_ns=held[passes["iteration_index"]])
+    return Periods(passes.assign(device_ns=held[passes["iteration_index"]]), found.sequences)
 
 
 def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:

@@ -1,8 +1,11 @@
 """What the rules of models and layers look at: the ranges of a capture as arrays, one row a span."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -13,6 +16,17 @@ from xsp_post.names import Parsed
 from xsp_post.tree.execution_work import Times
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
+
+if TYPE_CHECKING:
+    from xsp_post.tree.structure.outline import Sequence
+
+
+class Periods(NamedTuple):
+    """Executions that the launch sequence alone says: one row each, as `Inference.iterations` has, and its device_ns;
+    and the sequences that they lie in."""
+
+    executions: pd.DataFrame
+    sequences: list[Sequence]
 
 
 @dataclass
@@ -33,8 +47,7 @@ class Ranges:
     folded_texts: np.ndarray  # per folded id
     times: Times
     beside: np.ndarray  # which have nothing to do with what was launched meanwhile
-    # executions that the launch sequence alone says: `looking.periods_of`; none, or not asked
-    periods: Callable[[], pd.DataFrame] = pd.DataFrame
+    periods: Callable[[], Periods] = lambda: Periods(pd.DataFrame(), [])  # `looking.periods_of`; none, or not asked
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included: asked for by few rules

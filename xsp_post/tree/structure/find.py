@@ -14,12 +14,21 @@ from xsp_post.arrays.texts import Strings
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
-from xsp_post.tree.structure.executions import LAYER, REGULAR, Executions, Launches, find_executions, structure_of
+from xsp_post.tree.structure.executions import (
+    LAYER,
+    REGULAR,
+    Executions,
+    Launches,
+    facts_of,
+    find_executions,
+    structure_of,
+)
 from xsp_post.tree.structure.fold import Loops, find_loops
 from xsp_post.tree.structure.hashes import Hashed, random_words
 from xsp_post.tree.structure.labels import Traits
 from xsp_post.tree.structure.nodes import nodes_of
 from xsp_post.tree.structure.outline import Sequence
+from xsp_post.tree.structure.weighing import score
 
 _MOST_COMPANIES = 8  # threads that others are compared with
 
@@ -39,11 +48,13 @@ class Inference:
                       end exclusive, launches that ranges account for included)
     node_of_launch    row of `nodes` for each row of the launches given, −1 none; int64 (n,)
     findings          why, or why not, and how to record the real thing
+    sequences         launches that follow one another, as they were read
     """
 
     nodes: pd.DataFrame
     node_of_launch: np.ndarray
     findings: list[Finding] = field(default_factory=list)
+    sequences: list[Sequence] = field(default_factory=list)
 
     @property
     def iterations(self) -> pd.DataFrame:
@@ -83,9 +94,31 @@ def infer(
         if reason:
             reasons.append(reason)
     nodes, node_of_launch = nodes_of(sequences, launches, covered)
-    result = Inference(nodes, node_of_launch)
+    result = Inference(nodes, node_of_launch, sequences=sequences)
     result.findings += _findings(result, reasons, open_count)
     return result
+
+
+def explained(
+    sequences: list[Sequence], process: np.ndarray, begin: np.ndarray, end: np.ndarray, series: np.ndarray
+) -> tuple[float, float]:
+    """How well executions explain the launches of their processes, by `weighing.score`: those given (one entry each:
+    host times in ns, and the number of those alike), and those that were found in the launches."""
+    given, found = 0.0, 0.0
+    for one in sequences:
+        mine = np.flatnonzero(process == one.process_index)
+        mine = mine[np.argsort(begin[mine], kind="stable")]
+        first, last = (np.searchsorted(one.launch_start, times[mine]) for times in (begin, end))
+        last[:-1] = np.minimum(last[:-1], first[1:])
+        some = last > first
+        cuts = [
+            (first[some], last[some], series[mine][some]),
+            (one.executions.starts, one.executions.ends, one.executions.series),
+        ]
+        facts = facts_of(one.structure, one)
+        scores = [score("", cut, facts) if len(cut[0]) else 0.0 for cut in cuts]
+        given, found = given + len(one) * scores[0], found + len(one) * scores[1]
+    return given, found
 
 
 def _findings(result: Inference, reasons: list[str], open_count: int) -> list[Finding]:
