@@ -192,7 +192,9 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
                 is_stage &= not is_compiled or held.max(initial=0) > 1
                 chosen = [*whole, periods][0] if is_stage else chosen
         if chosen is not None and finder.explains_less(chosen):
-            chosen = next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
+            chosen = (
+                finder.of_launches(chosen) or next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
+            )
     return chosen, [c for c in found if c is not chosen]
 
 
@@ -306,8 +308,8 @@ class _Finder:
             return False
         sequences = self.ranges.periods().sequences
         sequences = [one for one in sequences if not len(self.is_mine) or self.is_mine[one.process_index]]
-        if not sequences:
-            return False
+        if max((len(one.executions) for one in sequences), default=0) < self.constants.fewest_turns:
+            return False  # twice may be chance
         from xsp_post.tree.structure.find import explained
 
         times, spans, turn = self.times, candidate.spans, candidate.turn
@@ -318,8 +320,36 @@ class _Finder:
         lies = pd.DataFrame({"process": times.process_index[spans], "begin": times.start_ns[spans],
                              "end": times.end_ns[spans], "series": called}).groupby(number)  # fmt: skip
         lies = lies.agg({"process": "first", "begin": "min", "end": "max", "series": "first"})
+        if lies["process"].value_counts().max() < 2:  # what would recur is not said
+            return False
         given, found = explained(sequences, *(lies[column].to_numpy() for column in lies))
         return found > given
+
+    def of_launches(self, candidate: Candidate) -> Candidate | None:
+        """The executions of the launch sequence as turns of the outermost ranges that lie in one of them each; None
+        where other ranges hold a part of their work."""
+        ranges, times, work = self.ranges, self.times, self.work
+        found = ranges.periods().executions
+        process, begin, end = (found[c].to_numpy() for c in ("process_index", "start_ns", "end_ns"))
+        number = layering.covering(work.process_index, work.at_ns, process, begin, end) + 1
+        own, count = work.span >= 0, len(self.open)
+        many, total, squares = (
+            rollup.add_up(rollup.sums_per_node(work.span[own], power[own], count), ranges.parent)
+            for power in (number**0, number, number**2)
+        )
+        mean = total // np.maximum(many, 1)
+        is_one = (mean > 0) & (total == many * mean) & (squares == many * mean**2)  # all of its launches are of one
+        rows = np.flatnonzero(ranges.outermost(is_one & self.open))
+        rows = rows[np.argsort(times.start_ns[rows], kind="stable")]
+        last = pd.Series(ranges.parent[rows]).groupby([mean[rows], times.thread_index[rows]]).transform("last")
+        spans = rows[ranges.parent[rows] == last.to_numpy()]
+        if many[spans].sum() < (1 - self.constants.near_ratio) * (number > 0).sum():
+            return None
+        kept, turn = np.unique(mean[spans], return_inverse=True)
+        result = self._of_turns(candidate.rule, spans, turn, candidate.called[0] if candidate.called else "")
+        trains = np.isin(np.arange(len(kept)), turn[self._training[spans]])
+        names = found["folded_name"].to_numpy()[kept - 1]
+        return replace(result, called=np.where(trains & bool(candidate.called), result.called, names).tolist())
 
     def whole_of(self, candidate: Candidate, found: list[Candidate]) -> Candidate:
         """What a candidate is a part of, else itself: training steps, turns of ranges with several in each, outermost
