@@ -306,14 +306,16 @@ class _Finder:
         """Whether executions that no text names explain the launches less well than those of the launches do."""
         if candidate.rule not in (TRAINING, OUTERMOST) or self.ranges.has_role("iteration")[candidate.spans].any():
             return False
+        called = self._called[candidate.spans]
+        if candidate.rule == OUTERMOST and np.bincount(called)[called].min() >= self.constants.fewest_turns:
+            return False
         sequences = self.ranges.periods().sequences
         sequences = [one for one in sequences if not len(self.is_mine) or self.is_mine[one.process_index]]
         if max((len(one.executions) for one in sequences), default=0) < self.constants.fewest_turns:
             return False  # twice may be chance
         from xsp_post.tree.structure.find import explained
 
-        times, spans, turn = self.times, candidate.spans, candidate.turn
-        called, number = self._called[spans], np.arange(len(spans))
+        times, spans, turn, number = self.times, candidate.spans, candidate.turn, np.arange(len(candidate.spans))
         if turn is not None:
             spans, called = np.append(spans, candidate.alone), np.append(0 * turn, self._called[candidate.alone] + 1)
             number = np.append(turn, int(turn.max()) + 1 + np.arange(len(candidate.alone)))
