@@ -320,8 +320,8 @@ class _Finder:
             spans, called = np.append(spans, candidate.alone), np.append(0 * turn, self._called[candidate.alone] + 1)
             number = np.append(turn, int(turn.max()) + 1 + np.arange(len(candidate.alone)))
         lies = pd.DataFrame({"process": times.process_index[spans], "begin": times.start_ns[spans],
-                             "end": times.end_ns[spans], "series": called}).groupby(number)  # fmt: skip
-        lies = lies.agg({"process": "first", "begin": "min", "end": "max", "series": "first"})
+                             "end": times.end_ns[spans], "series": called})  # fmt: skip
+        lies = lies.groupby(number).agg({"process": "first", "begin": "min", "end": "max", "series": "first"})
         if lies["process"].value_counts().max() < 2:  # what would recur is not said
             return False
         given, found = explained(sequences, *(lies[column].to_numpy() for column in lies))

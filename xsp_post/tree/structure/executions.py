@@ -724,9 +724,8 @@ def _with_others(
     inner &= np.array([kind.role != PASS for kind in structure.kinds], bool)[structure.turn_kind]
     # nor those that do the same by other kernels (of another shape)
     work = [np.sort(family[kind.start : kind.end]).tobytes() for kind in structure.kinds]
-    known = {work[kind] for kind in np.unique(structure.turn_kind[inner]).tolist()}
-    passes = [kind for kind in _kinds_of_passes(structure, launches) if work[kind] not in known]
-    passes = np.isin(structure.turn_kind, passes)
+    parts = {work[kind] for kind in np.unique(structure.turn_kind[inner]).tolist()}
+    passes = np.isin(structure.turn_kind, [k for k in _kinds_of_passes(structure, launches) if work[k] not in parts])
     usual = {kind: _usual_turn(starts, ends, series, kind) for kind in np.unique(series).tolist()}
     sizes = {kind: turn[1] - turn[0] for kind, turn in usual.items()}
     for k in np.flatnonzero(end - begin >= constants.fewest_parts).tolist():
