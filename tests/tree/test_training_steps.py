@@ -301,4 +301,4 @@ def test_averaged_weights_end_a_step(tmp_path, loose):
     builder = ExportBuilder().process(100).thread(100)
     steps_of_phases(builder, 0, phases, loose=loose)
     found = analyze([builder.write(tmp_path / "a.sqlite")]).frame("iterations")
-    assert found["kernel_count"].tolist() == [5 - ("augment" in loose)] * 5
+    assert found["kernel_count"].tolist() == [5] * 5

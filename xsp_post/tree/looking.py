@@ -251,9 +251,10 @@ def passes_inside(draft: Draft) -> Draft:
     home_of_found = _homes(found, of_launch, draft.constants)
     if home_of_found is None:
         return draft  # turns that begin in one range and end in another: the ranges are parts
-    if not _recur(found, home_of_found, draft.length()[rows] * is_open, draft.constants.most_ratio):
+    is_outscored = draft.levels.chosen is not None and draft.levels.chosen.is_outscored
+    if not (is_outscored or _recur(found, home_of_found, draft.length()[rows] * is_open, draft.constants.most_ratio)):
         return draft  # one call of many passes: the range is the execution
-    if _are_surer(draft, found, int(is_open.sum())):
+    if not is_outscored and _are_surer(draft, found, int(is_open.sum())):
         return draft
     level = draft.column("level").copy()
     level[distinct(home_of_found)] = level[opened] = int(Level.APPLICATION)
