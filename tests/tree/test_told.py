@@ -53,7 +53,7 @@ RIGHT = (
     ("sasrec_movielens", "none"), ("prompt_lookup_summaries", "marks"),
     # the launches say better what a step is than ranges that no text names: averaged weights, tests behind steps
     ("vit_finetune_amp", "all"), ("dpo_preferences", "marks"), ("sac_updates", "all"),
-    ("activation_patching", "all"), ("gnn_full_batch", "all"), ("vqvae_epochs", "all"),
+    ("gnn_full_batch", "all"), ("vqvae_epochs", "all"),
     # tokens whose passes end with their layers
     ("whisper_chunks", "none"), ("whisper_chunks", "all"),
 )  # fmt: skip

@@ -644,14 +644,45 @@ class _Finder:
             count += int(turn.max()) + 1
             calls = calls or (str(ranges.folded_texts[call]) if marked[rows].any() else "")
             alone += beside.tolist()
+        turns, beside = self._within_ranges(turns, siblings, trains)
         spans = np.flatnonzero(turns >= 0)
         if not len(spans):
             return None  # what was recorded of the only step is no step
         name = f"{kinds.TRAINING} of {calls}" if calls else kinds.TRAINING
         turn = np.unique(turns[spans], return_inverse=True)[1]
-        result = self._of_turns(TRAINING, spans, turn, name, np.array(alone, np.int64))
+        result = self._of_turns(TRAINING, spans, turn, name, np.union1d(np.array(alone, np.int64), beside))
         result.score *= self.constants.prior_of_place if self._says_steps(trains) else 1.0
         return result
+
+    def _within_ranges(
+        self, turn: np.ndarray, siblings: np.ndarray, trains: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Number of the step of each range (``turn``, of ``siblings``; −1 none) where none crosses the end of a range,
+        and ranges beside the steps that do a layer's work. A range that holds siblings of one step alone, and not all
+        of them, is of it; around several it bounds these. What no end stands behind (of ``trains``) is a step that was
+        cut off where it does what the others do."""
+        parent, folded, left = self.ranges.parent, self.ranges.folded_id, siblings.copy()
+        turn, whole = turn.copy(), turn[trains & (turn >= 0)]
+        for _ in range(_MOST_DEPTH):
+            rows = np.flatnonzero(left)
+            lies = pd.DataFrame({"home": parent[rows], "turn": turn[rows], "thread": self.times.thread_index[rows]})
+            many = lies.groupby(["turn", "thread"])["home"].transform("nunique") > 1
+            is_one = lies.groupby("home")["turn"].transform("nunique") == 1
+            inside = rows[many & is_one & (lies["turn"] >= 0) & (lies["home"] >= 0)]
+            inside = inside[~self.ranges.around(np.isin(np.arange(len(parent)), parent[rows]))[parent[inside]]]
+            if not len(inside):
+                break
+            home, number = parent[inside], turn[inside]
+            left[inside], turn[inside] = False, -1
+            left[home], turn[home] = True, number
+        rows = np.flatnonzero(turn >= 0)
+        rows = rows[np.argsort(self.times.start_ns[rows], kind="stable")]
+        last = pd.Series(parent[rows]).groupby([turn[rows], self.times.thread_index[rows]]).transform("last").to_numpy()
+        turn[rows[parent[rows] != last]] = -1
+        known = self._computes & np.isin(folded, folded[np.isin(turn, whole)])
+        turn[~np.isin(turn, np.append(whole, turn[known]))] = -1
+        beside = self._computes & ~self._training & (self.ranges.kind != SpanKind.OPERATOR) & (turn < 0)
+        return turn, np.flatnonzero(beside & siblings & np.isin(folded, folded[rows[beside[rows]]]))
 
     def _says_steps(self, trains: np.ndarray) -> bool:
         """Whether steps are marked around the training work, several of them: a turn crosses none of their ends."""
