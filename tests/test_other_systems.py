@@ -29,7 +29,7 @@ import json, os, signal, sys
 from os import fork, waitpid
 import adbc_driver_manager.dbapi, adbc_driver_sqlite, altair, jinja2, msgspec, numpy, pandas, pyarrow.parquet
 import rich.console
-import concurrent.futures.process, multiprocessing.context, secrets, shutil, subprocess, tempfile, typer
+import concurrent.futures.process, multiprocessing.context, secrets, shutil, sqlite_utils, subprocess, tempfile, typer
 
 modules, of_os, of_signal = {hidden}
 for name in modules:

@@ -9,7 +9,7 @@ import xsp_post
 _ROOMS = ("arrays", "counters", "ingest", "model", "names", "replay", "store", "tables", "tables.analyses",
           "tables.core", "tree", "tree.structure", "work")  # fmt: skip
 _NEEDED = (
-    "pandas", "numpy.char", "pandas.core.methods.to_dict", "pyarrow", "adbc_driver_sqlite.dbapi",
+    "pandas", "numpy.char", "pandas.core.methods.to_dict", "pyarrow", "adbc_driver_sqlite.dbapi", "sqlite_utils",
     "xsp_post.pipeline", "xsp_post.hierarchy", "xsp_post.batch.work",
 )  # fmt: skip
 

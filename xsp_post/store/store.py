@@ -30,7 +30,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
@@ -65,6 +65,9 @@ from xsp_post.store.layout import (
     text_array,
 )
 from xsp_post.store.numbers import StoredName, decoded, sources_of
+
+if TYPE_CHECKING:
+    from sqlite_utils import Database
 
 SCHEMA_VERSION = 3
 READ_VERSIONS = (2, 3)  # of 2 every part is read as it is
@@ -115,7 +118,7 @@ class StoreWriter:
         with self._open() as database:
             database.execute("CREATE TABLE xsp_meta (key TEXT PRIMARY KEY, value TEXT) -- what wrote this store")
             meta = {"schema_version": str(SCHEMA_VERSION), "writer": f"xsp-post {__version__}"}
-            database.executemany("INSERT INTO xsp_meta VALUES (?, ?)", meta.items())
+            database.table("xsp_meta").insert_all({"key": k, "value": v} for k, v in meta.items())
 
     def __exit__(self, *failure: Any) -> bool | None:
         if self._pending is not None:
@@ -142,7 +145,7 @@ class StoreWriter:
             database.execute("CREATE TABLE strings (string_id INTEGER PRIMARY KEY, text TEXT) -- texts of large tables")
             _create(database, STRETCHES, STRETCHES, STRETCH_COLUMNS, None)
             held = json.dumps({**self._columns, "strings": ["string_id", "text"]}, separators=(",", ":"))
-            database.execute("INSERT INTO xsp_meta VALUES (?, ?)", (_HELD, held))
+            database.table("xsp_meta").insert({"key": _HELD, "value": held})
         written = [(STRETCHES, pa.concat_tables(self._stretches))] if self._stretches else []
         self._ingest([("strings", pa.table({"string_id": np.arange(len(texts)), "text": texts})), *written])
 
@@ -178,15 +181,17 @@ class StoreWriter:
             written = layout_of(name).rows if is_split(name, frames[name]) else name
             with self._open() as database:
                 for column in INDEXED[name]:
-                    database.execute(f'CREATE INDEX "idx_{written}_{column}" ON "{written}" ("{column}")')
+                    database.table(written).create_index([column], f"idx_{written}_{column}")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _open(self) -> "Iterator[Database]":
+        from sqlite_utils import Database
+
         connection = sqlite3.connect(self._path)
         try:
             for pragma in _UNJOURNALED:
                 connection.execute(pragma)
-            yield connection
+            yield Database(connection)
             connection.commit()
         finally:
             connection.close()
@@ -231,7 +236,7 @@ def _numbered_by_sqlite(table: str, rows: pa.Table) -> list[pa.Table]:
     return [rows.slice(0, 1), rows.slice(1).drop_columns([name])]
 
 
-def _create(database: sqlite3.Connection, table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
+def _create(database: "Database", table: str, schema: str, columns: dict[str, str], key: str | None) -> None:
     """CREATE TABLE with each column's meaning as a comment: the schema text documents itself."""
     meaning = {c.name: c.meaning for c in TABLES[schema].columns} if schema in TABLES else {}
     lines, last = [], [*columns][-1]
