@@ -217,6 +217,6 @@ def test_what_nsight_compute_recorded_is_not_replayed(tmp_path):
 
 def test_no_interval_reaches_below_zero_time(tmp_path):
     """Executions of very unlike length: half the range of the middle ones is more than their median."""
-    program = lodgers.draw(777004)
+    program = lodgers.draw(777007)
     prediction = what_if(analyze([machine.write(program, tmp_path / "program")]), ["kernel:.*=0.5x"])
     assert prediction.period.low_ns == 0 < prediction.period.predicted_ns < prediction.period.high_ns / 2

@@ -282,17 +282,3 @@ def test_shares_of_processes_on_one_device_are_of_its_time(tmp_path):
                 thread.sync()
     limit = find_limit(analyze([write(Program("shared", machines, []), tmp_path / "two")]))
     assert limit.busy_ns <= limit.whole_ns == limit.window_ns
-
-
-def test_executions_have_the_device_while_an_earlier_copy_runs(tmp_path):
-    """Weights that go to a stream of their own before the first execution, and longer than two of them take."""
-    thread = Machine(Random(1)).thread()
-    thread.copy(40_000_000, pageable=False, stream=20)
-    for step in range(5):
-        with thread.range(f"step {step}"):
-            for _ in range(20):
-                thread.launch("gemm", 40)
-            thread.sync(7)
-    results = analyze([write(Program("weights", [thread.m], []), tmp_path / "program")])
-    limit = find_limit(results)
-    assert limit.replayed_ns >= limit.window["kernel_busy_ns"] > 0

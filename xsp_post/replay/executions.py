@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
-from xsp_post.model.kinds import ActivityKind
 from xsp_post.replay.graph import Graph, Replayed
 from xsp_post.replay.recording import main_executions
 
@@ -186,8 +185,8 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
     without what the host did before the first device work of the recording and after the last one, and with it.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
-    process had launched before, unless its own kernels run beside that, and of what was queued before its own first
-    work; to the end of all that it launched until the last one's end, copies between two of them, too.
+    process had launched before, and of what was queued before its own first work; to the end of all that it launched
+    until the last one's end, copies between two of them, too.
     """
     operations, both = graph.recording.operations, _begin_and_end(executions, clock)
     earliest = executions.of_work(np.minimum, clock.start_ns)
@@ -203,10 +202,7 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
         own = operations.process == process
         older = own & (operations.place < first) & (operations.call >= 0)
         queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
-        works = executions.rows[mine[0]]
-        works = works[operations.kind[works] != ActivityKind.MEMCPY]  # copies may be ahead
-        begun = clock.start_ns[works].min(initial=np.iinfo(np.int64).max)
-        free = max(min(clock.end_ns[older].max(initial=0), begun), queued_ns)
+        free = max(clock.end_ns[older].max(initial=0), queued_ns)
         until = own & (operations.place >= first) & (operations.place <= executions.last_call[mine].max())
         for of, (begin, end) in zip(taken, spans):
             last = max(end[mine].max(), clock.end_ns[until].max(initial=0))
