@@ -195,7 +195,7 @@ def _chosen(finder: _Finder, wanted: str, constants: Constants) -> tuple[Candida
         if chosen is not None and finder.explains_less(chosen):
             better = finder.of_launches(chosen)
             if better is None and chosen.rule == OUTERMOST:
-                chosen.recurs, chosen.is_outscored = False, True  # it is looked into
+                chosen.is_outscored = True  # it is looked into
             else:
                 chosen = better or next((c for c in found if c.rule == SEQUENCE), None) or finder.periods()
     return chosen, [c for c in found if c is not chosen]
@@ -318,16 +318,14 @@ class _Finder:
             return False  # twice may be chance
         from xsp_post.tree.structure.find import explained
 
-        times, spans, turn, number = self.times, candidate.spans, candidate.turn, np.arange(len(candidate.spans))
-        if turn is not None:
-            spans, called = np.append(spans, candidate.alone), np.append(0 * turn, self._called[candidate.alone] + 1)
-            number = np.append(turn, int(turn.max()) + 1 + np.arange(len(candidate.alone)))
-        lies = pd.DataFrame({"process": times.process_index[spans], "begin": times.start_ns[spans],
-                             "end": times.end_ns[spans], "series": called})  # fmt: skip
-        lies = lies.groupby(number).agg({"process": "first", "begin": "min", "end": "max", "series": "first"})
-        if lies["process"].value_counts().max() < 2:  # what would recur is not said
+        turn = np.arange(len(called)) if candidate.turn is None else candidate.turn
+        *_, lies = self._lies(candidate.spans, turn, candidate.alone)
+        process, begin, end = (lies[column].to_numpy() for column in lies)
+        if np.bincount(process).max() < 2:  # what would recur is not said
             return False
-        given, found = explained(sequences, *(lies[column].to_numpy() for column in lies))
+        beside = called if candidate.turn is None else self._called[candidate.alone] + 1
+        series = np.append(np.zeros(len(process) - len(beside), np.int64), beside)
+        given, found = explained(sequences, process, begin, end, series)
         return found > given
 
     def of_launches(self, candidate: Candidate) -> Candidate | None:
@@ -794,19 +792,24 @@ class _Finder:
         result = self._summed(SEQUENCE, np.zeros(0, np.int64), table, [(found["folded_name"].iloc[0], len(ns))])
         return replace(result, starts_ns=np.sort(start), processes=process)
 
+    def _lies(
+        self, spans: np.ndarray, turn: np.ndarray, alone: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, pd.DataFrame]:
+        """Numbers of turns and of ranges beside them, the place of each range among these, and where each lies."""
+        spans, number = np.append(spans, alone), np.append(turn, int(turn.max()) + 1 + np.arange(len(alone)))
+        times = pd.DataFrame({"process": self.times.process_index[spans], "start": self.times.start_ns[spans],
+                              "end": self.times.end_ns[spans]})  # fmt: skip
+        used, place = np.unique(number, return_inverse=True)
+        return used, place, times.groupby(place).agg({"process": "first", "start": "min", "end": "max"})
+
     def _of_turns(
         self, rule: str, spans: np.ndarray, turn: np.ndarray, name: str, alone: np.ndarray | None = None
     ) -> Candidate:
         """A candidate of executions that are several siblings each."""
         alone = np.zeros(0, np.int64) if alone is None else alone
-        spans, number = np.append(spans, alone), np.append(turn, int(turn.max()) + 1 + np.arange(len(alone)))
-        times = pd.DataFrame({"process": self.times.process_index[spans], "start": self.times.start_ns[spans],
-                              "end": self.times.end_ns[spans]})  # fmt: skip
-        used, number = np.unique(number, return_inverse=True)
-        lies = times.groupby(number).agg({"process": "first", "start": "min", "end": "max"})
-        work = self.work
-        owner = self._owner(spans, number, *(lies[c].to_numpy() for c in lies))
-        ns, count = _sums(owner, work.ns, len(lies))
+        used, number, lies = self._lies(spans, turn, alone)
+        owner = self._owner(np.append(spans, alone), number, *(lies[c].to_numpy() for c in lies))
+        ns, count = _sums(owner, self.work.ns, len(lies))
         series = used > int(turn.max())
         # training work says as much as a text does where a step ends, and so do stages that count with a marker
         is_said = rule == TRAINING or (rule == COUNTED and self.ranges.has_role("iteration")[spans].any())

@@ -297,7 +297,7 @@ def _unmarked_models(draft: Draft) -> np.ndarray:
     can = (draft.column("level") == int(Level.MODEL)) & (draft.column("kind") <= int(SpanKind.ANNOTATION))
     if chosen is not None and chosen.rule == TRAINING:
         return can
-    if chosen is None or chosen.rule != OUTERMOST or chosen.recurs:
+    if chosen is None or chosen.rule != OUTERMOST or (chosen.recurs and not chosen.is_outscored):
         return np.zeros(len(draft.nodes), bool)
     # what holds the backward work is a step, not several passes
     return can & ~forest_of(draft.column("parent_id")).around(draft.names.node_is("phase", "backward", "optimizer"))
