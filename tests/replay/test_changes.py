@@ -41,7 +41,7 @@ def test_changes_are_read(text, subject, factor, added_ns, word):
 
 @pytest.mark.parametrize(
     "text",
-    ["", "gpu=2x", "kernel=2x", "layer=2x", "copy", "copy=2", "copy=+2", "copy=none", "sync=overlap", "host=roof",
+    ["", "gpu=2x", "kernel=2x", "layer=2x", "copy", "copy=2", "copy=+2", "comm=none", "sync=overlap", "host=roof",
      "host=none", "batch=+1ms", "kernel:a=fused", "launch=-x", f"copy={'9' * 400}x"],
 )  # fmt: skip
 def test_what_is_no_change_is_refused(text):

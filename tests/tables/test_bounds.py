@@ -129,6 +129,25 @@ def test_copies_between_steps_take_their_time_on_a_stream_of_their_own(size, tmp
     assert said.low_ns <= (1 - gain) * said.measured_ns <= said.high_ns
 
 
+def test_copies_inside_the_device_go_with_their_launches(tmp_path):
+    """The device has little else to do than to wait for launches, of copies too."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(100 if "kept" not in thread.m.edit.flags else 0):
+                    thread.host(5)
+                    thread.copy(4_000_000, "DtoD")
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"kept"})), tmp_path)
+    said = advised(results, "copy-less")
+    assert gain - SLACK <= said.bound_ratio <= gain + SLACK
+    assert -what_if(results, [said.change]).elapsed.change_ratio == pytest.approx(said.bound_ratio, abs=SLACK)
+
+
 def test_a_bound_of_hidden_copies_is_that_of_their_replay(tmp_path):
     """A copy from pinned memory that holds back the host: without that the host is ahead of the device."""
 

@@ -23,11 +23,15 @@ from xsp_post.replay.recording import Calls, Operations
 from xsp_post.replay.resources import HOST, SHORTER, SYNCHRONISATION, Altered, usual
 
 SUBJECTS = ("kernel", "layer", "attention", "copy", "comm", "launch", "sync", "host", "batch")
-WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap",), "launch": ("graph",),
-         "sync": ("none",), "host": ("none",)}  # fmt: skip
+WORDS = {"layer": ("roof",), "kernel": ("roof",), "attention": ("fused",), "copy": ("overlap", "none"),
+         "launch": ("graph",), "sync": ("none",), "host": ("none",)}  # fmt: skip
+_WITHOUT = {
+    "fused": "one kernel does what two products and the kernels between them do, in the products' time",
+    "none": "what these copies bring is there already, and nobody launches them or waits for them",
+}  # fmt: skip
 _GRAPH_LAUNCH_NS = 5_000, 10_000  # one launch of a whole graph: between these
 _GRAPH_GAP_NS = 1_000  # between kernels of a graph, at most
-_TO_HOST = r"(?i)D(?:evice)?[- ]?(?:to|2)[- ]?H"
+_TO_HOST, WITHIN_DEVICE = (rf"(?i)D(evice)?[- ]?(to|2)[- ]?{end}" for end in "HD")
 _TEXT = re.compile(r"(?P<subject>[a-z]+)(?::(?P<pattern>.+))?=(?P<value>[^=]+)$", re.DOTALL)
 _FACTOR = re.compile(r"(\d+(?:\.\d*)?|\.\d+)x$")
 _ADDED = re.compile(r"([+-]\d+(?:\.\d*)?)(ns|us|µs|ms|s)$")
@@ -125,9 +129,10 @@ def _operations(change: Change, altered: Altered, results: Results, capture_id: 
         chosen &= ~unknown
         effect.operation_count *= bool(chosen.any())
         effect.assumption = "each reaches the roofline of its GPU"
-    elif change.word == "fused":
+    elif change.word in ("fused", "none"):
+        altered.release(chosen)
         altered.remove(chosen)
-        effect.assumption = "one kernel does what two products and the kernels between them do, in the products' time"
+        effect.assumption = _WITHOUT[change.word]
     elif change.subject == "batch":
         effect.assumption = "the time of each kernel grows with the batch, host and copies do not"
     altered.scale(chosen, np.nan_to_num(factor, nan=1.0))
@@ -153,7 +158,7 @@ def _chosen(change: Change, operations: Operations, results: Results, capture_id
         "kernel": is_kernel, "batch": is_kernel & ~talks, "comm": talks,
         "copy": np.isin(operations.kind, (ActivityKind.MEMCPY, ActivityKind.MEMSET)),
     }[change.subject]  # fmt: skip
-    if change.word == "overlap":
+    if change.word in WORDS["copy"]:
         mask = operations.kind == ActivityKind.MEMCPY
     if change.pattern is None:
         return mask

@@ -15,6 +15,7 @@ from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.names.families import BROAD, PRODUCTS
 from xsp_post.names.number_types import operand_kind, without_tensor_cores
 from xsp_post.names.platforms import PYTHON
+from xsp_post.replay.changes import WITHIN_DEVICE
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
@@ -302,15 +303,16 @@ def _copies(situation: Situation) -> list[Found]:
     how = "Hide the copies: a stream of their own, early enough (their memory is pinned already)"
     # what the copies can run beside: all but those of their own direction, which one engine makes
     rest = limit.window_ns - int(time.groupby(copies["direction"], observed=True).sum().to_numpy().max(initial=0))
-    less, gone = f" All else takes {format_ns(rest)}: no more of the copies can be hidden.", None
+    less, which = f" All else takes {format_ns(rest)}: no more of the copies can be hidden.", ""
     if shares[0] > 0.5:  # a kernel beside them has less of the memory that both use
         rest, less = 0, f" {format_ratio_percent(shares[0])} of the copies' time is inside the device."
-        gone = _by_start(copies, np.where(inside, 0.0, 1.0))
+        which = f":{WITHIN_DEVICE}"
     elif shares[1] <= 0.5 * time[~inside].sum():
         how = f"Hide the copies: pinned memory ({situation.words['pinned']}), a stream of their own"
         ideal, likely = "copy=overlap; copies", _pinned(situation, copies[~inside])  # pinned copies are faster, too
     if alone > rest:
-        found += situation.found("copy-less", alone, facts, seen, more=less, factors=gone)
+        found += situation.found("copy-less", alone, facts, seen, more=less, words={"which": which},
+                                 is_open=bool(which))  # fmt: skip
     spent = alone + waited if ideal else min(alone + waited, rest)
     hidden = situation.found("overlap-copies", spent, facts, seen, words={"how": how}, is_open=True, ideal=ideal,
                              likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
