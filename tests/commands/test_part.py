@@ -141,3 +141,7 @@ def test_an_extract_is_a_store_of_the_part_without_names(source, options, tmp_pa
     names = {str(name) for table in ("kernels", "nodes") for name in held.frame(table)["name"]}
     assert not names & {"gemm", "relu", "step", "one", "two"}
     assert "iteration 1" in called("why", small).stdout
+    called("export", source, *chosen, "--iteration", "1", "--anonymous", "-o", tmp_path / "again.xsp.sqlite")
+    again = open_store(tmp_path / "again.xsp.sqlite")
+    assert all(again.frame(name).equals(held.frame(name)) for name in ("kernels", "nodes", "iterations"))
+    assert "--to is missing" in called("export", source).stderr

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from xsp_post.base.errors import UsageError
-from xsp_post.base.output import written
+from xsp_post.base.output import require_free, written
 from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text
 from xsp_post.commands import shared
@@ -15,10 +15,13 @@ from xsp_post.model.schemas.units import format_bytes
 
 @with_options(TREE, PART)
 def export(
-    sources: list[Path], to: str, output: Path | None = None, capture: int | None = None, limit: int | None = None,
-    options: Options = DEFAULTS, anonymise: bool = False, force: bool = False, as_json: bool = False,
+    sources: list[Path], to: str | None = None, output: Path | None = None, capture: int | None = None,
+    limit: int | None = None, options: Options = DEFAULTS, anonymise: bool = False, force: bool = False,
+    as_json: bool = False,
 ) -> None:  # fmt: skip
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
+    if to is None:
+        return _write_store(sources, output, options, anonymise, force, as_json)
     from xsp_post import exporters
     from xsp_post.model.results import part_text
 
@@ -53,6 +56,25 @@ def export(
     for finding in written.findings:
         example = f" ({finding.example})" if finding.example else ""
         shared.say(f"{finding.severity}: {finding.title}{example}. {finding.hint}")
+
+
+def _write_store(
+    sources: list[Path], output: Path | None, options: Options, anonymise: bool, force: bool, as_json: bool
+) -> None:
+    """A store of a part, or with other names: what is sent with a report of a defect."""
+    from xsp_post.store.store import write_store
+
+    if not (anonymise or options.is_part):
+        raise UsageError("--to is missing: in which format to export", code="export-format")
+    path = output or Path(f"{stem_of(sources[0].name)}.extract.xsp.sqlite")
+    shared.spare_sources(sources, path)
+    require_free(path, force)
+    results = shared.anonymised(shared.results_of(sources, options), anonymise)
+    with step(f"writing {path} …"):
+        write_store(results, path, force=force)
+    if as_json:
+        return shared.print_json("export", {"path": str(path), "to": "store"})
+    shared.say(f"Wrote {path_text(path)} ({format_bytes(_size(path))}); opened by: xsp-post")
 
 
 def _size(path: Path) -> int:
