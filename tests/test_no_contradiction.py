@@ -122,15 +122,24 @@ def _named(results: Results, limit: Limit) -> set[str]:
 
 
 def _of_path(results: Results, limit: Limit) -> list[str]:
-    """The largest part of the critical path is something that limits."""
+    """The critical path covers the time of the verdict (of one process), and its largest part is something that
+    limits."""
     path = results.frame("critical_path")
     path = path[path["capture_id"].isin(limit.captures)]
     if path.empty:
         return []
+    length = path["duration_ns"].groupby(path["capture_id"]).sum()
+    whole = answers(results, limit).drop_duplicates("capture_id").set_index("capture_id")["elapsed_ns"]
+    is_one = results.frame("kernels")["process_id"].nunique() == 1
+    found = [
+        f"critical path of {length[one]} ns, verdict of {whole[one]}"
+        for one in length.index.intersection(whole.index)
+        if is_one and abs(length[one] - whole[one]) > 1
+    ]
     shares = path["duration_ns"].groupby(path["kind"].astype(str).map(RESOURCES)).sum() / path["duration_ns"].sum()
     first, named = str(shares.idxmax()), _named(results, limit)
     alike = {"launches", "loading"} if first == "launches" else {first}
-    return [] if alike & named else [f"critical path: {shares.max():.0%} {first}; verdict: {sorted(named)}"]
+    return found + [f"critical path: {shares.max():.0%} {first}; verdict: {sorted(named)}"] * (not alike & named)
 
 
 def _of_advice(advice: list[Advice], limit: Limit) -> list[str]:

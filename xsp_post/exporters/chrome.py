@@ -81,7 +81,7 @@ def _write_tracks(timeline: Timeline, file: IO[str]) -> list[int]:
             )
             events.append({"ph": "M", "name": "process_name", "pid": numbers[key], "args": {"name": name}})
         name = f"stream {track.stream_id}{lane}" if stream else f"thread {track.thread_id} {track.kind}{lane}"
-        name = "critical path of one execution" if is_path else name
+        name = "critical path" if is_path else name
         process.append(numbers[key])
         events.append({"ph": "M", "name": "thread_name", "pid": numbers[key], "tid": i + 1, "args": {"name": name}})
         events.append(

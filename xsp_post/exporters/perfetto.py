@@ -87,7 +87,7 @@ def _write_tracks(timeline: Timeline, tracks: _Descriptors) -> np.ndarray:
     for i, track in enumerate(timeline.track_rows()):
         process_id, lane = track.process_id, track.lane
         if track.kind == "critical path":
-            uuids[i] = describe((i,), name="critical path of one execution")
+            uuids[i] = describe((i,), name="critical path")
             continue
         if track.kind == "stream":
             parent = tracks.device(process_id, track.device_id)

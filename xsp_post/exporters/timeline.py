@@ -135,7 +135,7 @@ def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
 
 
 def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.DataFrame:
-    """The critical path of one execution, a track of its own; none where the store holds none."""
+    """The critical path, a track of its own; none where the store holds none."""
     columns = ["capture_id", "kind", "name", "start_ns", "end_ns"]
     path = frame_or_empty(results, "critical_path", columns)
     path = path[path["capture_id"] == selection.capture["capture_id"]]

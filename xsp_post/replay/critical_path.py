@@ -1,15 +1,15 @@
-"""The chain of host and device intervals that decides the length of one execution, recorded or simulated.
+"""The chain of host and device intervals that decides how long the executions take, recorded or simulated.
 
-From the end of the execution back: what did this step wait for last? The answers (stream, launch, wait, event) are the
+From the end of the last one back: what did this step wait for last? The answers (stream, launch, wait, event) are the
 edges of the replay's program; on the recorded clock the later of the two sources decides. Consecutive intervals share
-their ends, so their lengths add up to the execution's exactly.
+their ends, so their lengths add up to the time of the verdict exactly.
 """
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.replay.executions import Clock, Executions
+from xsp_post.replay.executions import Clock, Executions, windows
 from xsp_post.replay.graph import (
     ARRIVAL,
     CALL,
@@ -32,7 +32,7 @@ KINDS = (*(kind.name.lower() for kind in ActivityKind), *OTHERS)
 COLUMNS = ("kind", "layer_index", "operation_index", "start_ns", "end_ns")
 _WORDS = pd.Index(KINDS, dtype=object)
 _NUMBER = {word: number for number, word in enumerate(KINDS)}
-# What limits an execution that spends most of its critical path so.
+# What limits executions that spend most of its critical path so.
 _LIMITS = {
     "kernel": "kernels", "graph": "graphs", "memcpy": "copies", "memset": "copies", COMMUNICATION: "communication",
     HOST: "host code", LAUNCH: "launches", LATENCY: "launches", STREAM_GAP: "gaps between operations",
@@ -71,22 +71,21 @@ def critical_path(
     return _frame(graph, clock, steps, chain[::-1], at, begin_ns, end_ns)
 
 
-def middle_execution(measured: pd.DataFrame) -> int:
-    """The execution whose latency is nearest the median: the one that is shown, as `reports.pick.windows`."""
-    latency = measured["latency_ns"].to_numpy(float)
-    return int(np.abs(latency - np.median(latency)).argmin()) if len(latency) else -1
-
-
-def path_of_execution(
-    graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, which: int, steps: Steps | None
-) -> pd.DataFrame:
-    """The critical path of one execution (`critical_path.COLUMNS`)."""
-    rows = executions.rows[which]
-    begin, end = int(measured["begin_ns"].iloc[which]), int(measured["end_ns"].iloc[which])
-    last = int(rows[np.argmax(clock.end_ns[rows])]) if len(rows) else -1
-    if last >= 0 and clock.end_ns[last] < end:
-        last = -1
-    return critical_path(graph, clock, begin, end, last, steps)
+def measured_path(
+    graph: Graph, executions: Executions, clock: Clock, steps: Steps | None = None
+) -> tuple[pd.DataFrame, int]:
+    """The critical path (`COLUMNS`) of all executions with what lies between them, and the process: the time that the
+    verdict speaks of, of the process in which it is longest."""
+    found = windows(graph, executions, clock)[0]
+    taken = np.bincount([one.process for one in found], [one.end_ns - one.begin_ns for one in found])
+    process, of = int(taken.argmax()), graph.recording.operations.process
+    is_own = (of == process) | (executions.index[0] < 0)  # the recording is of all
+    paths = []
+    for window in found:
+        if window.process == process:
+            last = np.append(-1, np.flatnonzero(is_own & (clock.end_ns == window.end_ns)))[-1]
+            paths.append(critical_path(graph, clock, window.begin_ns, window.end_ns, int(last), steps))
+    return pd.concat(paths, ignore_index=True) if len(paths) > 1 else paths[0], process
 
 
 def limit_of(path: pd.DataFrame) -> tuple[str, float]:

@@ -180,9 +180,18 @@ def _begin_and_end(executions: Executions, clock: Clock) -> tuple[np.ndarray, np
     return begin, end
 
 
-def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, float]:
-    """From when the first execution could have the device to the end of the last one, ns; the mean of the processes:
-    without what the host did before the first device work of the recording and after the last one, and with it.
+class Window(NamedTuple):
+    """Executions of one process with what lies between them, ns on a clock."""
+
+    process: int
+    begin_ns: int
+    end_ns: int
+
+
+def windows(graph: Graph, executions: Executions, clock: Clock) -> tuple[list[Window], list[Window]]:
+    """From when the first execution of each process could have the device to the end of the last one: without what the
+    host did before the first device work of the recording and after the last one, and with it. Of executions that are
+    apart one each.
 
     A host that runs ahead begins an execution long before its work can: the time counts from the end of what its
     process had launched before, and of what was queued before its own first work; to the end of all that it launched
@@ -190,13 +199,13 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
     """
     operations, both = graph.recording.operations, _begin_and_end(executions, clock)
     earliest = executions.of_work(np.minimum, clock.start_ns)
-    taken: list[list[int]] = [[], []]
+    found: tuple[list[Window], list[Window]] = ([], [])
     spans = (_of_device(executions, graph, clock, *both), both)
-    for process in distinct(executions.process):
+    for process in distinct(executions.process).tolist():
         mine = np.flatnonzero(executions.process == process)
         if executions.is_apart:
-            for of, (begin, end) in zip(taken, spans):
-                of.append((end - begin)[mine].sum())
+            for of, (begin, end) in zip(found, spans):
+                of += [Window(process, int(begin[one]), int(end[one])) for one in mine]
             continue
         first = executions.first_call[mine[0]]
         own = operations.process == process
@@ -204,7 +213,14 @@ def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, 
         queued_ns = min(clock.end_ns[own & operations.queued].max(initial=0), earliest[mine[0]])
         free = max(clock.end_ns[older].max(initial=0), queued_ns)
         until = own & (operations.place >= first) & (operations.place <= executions.last_call[mine].max())
-        for of, (begin, end) in zip(taken, spans):
-            last = max(end[mine].max(), clock.end_ns[until].max(initial=0))
-            of.append(last - min(max(begin[mine[0]], free), last))
-    return float(np.mean(taken[0])), float(np.mean(taken[1]))
+        for of, (begin, end) in zip(found, spans):
+            last = int(max(end[mine].max(), clock.end_ns[until].max(initial=0)))
+            of.append(Window(process, min(int(max(begin[mine[0]], free)), last), last))
+    return found
+
+
+def elapsed(graph: Graph, executions: Executions, clock: Clock) -> tuple[float, float]:
+    """How long the `windows` are of either kind, ns; the mean of the processes."""
+    count = len(distinct(executions.process))
+    device, whole = (sum(one.end_ns - one.begin_ns for one in of) for of in windows(graph, executions, clock))
+    return device / count, whole / count

@@ -8,8 +8,8 @@ from xsp_post.base.findings import Finding
 from xsp_post.hardware.gpus import peaks_of_device
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import column_names
-from xsp_post.replay.critical_path import middle_execution, path_of_execution
-from xsp_post.replay.executions import recorded_clock
+from xsp_post.replay.critical_path import measured_path
+from xsp_post.replay.executions import measure, recorded_clock
 from xsp_post.replay.experiment import run_experiment
 from xsp_post.replay.fidelity import Identity, identity_of
 
@@ -64,28 +64,28 @@ def _is_bandwidth(results: Results, capture_id: int, identity: Identity) -> np.n
 
 
 def path_rows(capture_id: int, identity: Identity) -> pd.DataFrame:
-    """The recorded critical path of the middle execution; neighbours that are alike are one row."""
-    graph, executions = identity.graph, identity.executions
-    which = middle_execution(identity.recorded)
-    path = path_of_execution(
-        graph, executions, recorded_clock(graph), identity.recorded, which, identity.replayed.steps
-    )
-    if path.empty:  # an execution without any host call or device work
+    """The recorded critical path of the measured executions; neighbours that are alike are one row."""
+    graph, executions = identity.graph, identity.every_execution
+    clock = recorded_clock(graph)
+    path, process = measured_path(graph, executions, clock, identity.replayed.steps)
+    if path.empty:  # executions without any host call or device work
         return pd.DataFrame(columns=column_names("critical_path"))
     operation, layer = path["operation_index"].to_numpy(), path["layer_index"].to_numpy()
     names, kind = graph.recording.operations.name, path["kind"].array
     name = np.where(operation >= 0, names.codes[operation], -1)
+    mine = np.flatnonzero(executions.process == process)
+    begun = np.searchsorted(measure(executions, clock)["begin_ns"].to_numpy()[mine], path["start_ns"], side="right")
+    index = executions.index[mine[np.maximum(begun - 1, 0)]]
     is_new = np.append(True, np.zeros(len(path) - 1, bool))
-    for of in (kind.codes, name, layer):
+    for of in (kind.codes, name, layer, index):
         is_new[1:] |= of[1:] != of[:-1]
     group, first = np.cumsum(is_new) - 1, np.flatnonzero(is_new)
     last = np.append(first[1:], len(path)) - 1
     start = path["start_ns"].to_numpy()[first] + graph.begin_ns
     end = path["end_ns"].to_numpy()[last] + graph.begin_ns
-    index = int(executions.index[which])
     columns = {
         "capture_id": np.full(len(first), capture_id, np.int64),
-        "iteration_index": np.full(len(first), np.nan if index < 0 else index, float),
+        "iteration_index": np.where(index[first] < 0, np.nan, index[first]),
         "step_index": np.arange(len(first), dtype=np.int64),
         "kind": kind[first],
         "name": categorical(name[first], names.categories.to_numpy(object)),

@@ -11,7 +11,7 @@ import pandas as pd
 from xsp_post.base.errors import ContradictionError, UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.changes import Effect, apply_change, parse_change
-from xsp_post.replay.critical_path import limit_of, middle_execution, path_of_execution
+from xsp_post.replay.critical_path import limit_of, measured_path
 from xsp_post.replay.executions import Clock, Executions, elapsed, measure, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, identity_of, margin_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
@@ -99,8 +99,8 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
         after = _measured(graph, altered.executions, whole.executions, clock)
         follows = _amounts(recorded, simulated, after, error, least)
         made = {name: _either(one, made.get(name, one)) for name, one in follows.items()}
-    path = _path(results, replace(graph, amounts=altered.amounts), executions, clock, after, replayed.steps)
-    before = _path(results, graph, executions, recorded_clock(graph), recorded, identity.replayed.steps)
+    path = _path(results, replace(graph, amounts=altered.amounts), whole.executions, clock, replayed.steps)
+    before = _path(results, graph, every, recorded_clock(graph), identity.replayed.steps)
     limit, ratio = limit_of(path)
     return Prediction(
         capture_id, source_name, executions.label, len(executions.index), effects,
@@ -146,11 +146,9 @@ def _spread(measured: pd.Series) -> float:
     return float((high - low) / 2 / np.median(values))
 
 
-def _path(
-    results: Results, graph: Graph, executions: Executions, clock: Clock, measured: pd.DataFrame, steps: Steps | None
-) -> pd.DataFrame:
-    """The critical path of the middle execution, summed up by layer and kind, longest first."""
-    path = path_of_execution(graph, executions, clock, measured, middle_execution(measured), steps)
+def _path(results: Results, graph: Graph, executions: Executions, clock: Clock, steps: Steps | None) -> pd.DataFrame:
+    """The critical path of the executions, summed up by layer and kind, longest first."""
+    path, _ = measured_path(graph, executions, clock, steps)
     path = path.assign(kind=path["kind"].astype("str"), duration_ns=path["end_ns"] - path["start_ns"])
     summed = path.groupby(["layer_index", "kind"])["duration_ns"].sum().reset_index()
     layers = frame_or_empty(results, "layers", ["layer_index", "layer_name"]).drop_duplicates("layer_index")

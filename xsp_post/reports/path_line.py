@@ -1,4 +1,4 @@
-"""The critical path of an execution → one line: which parts of the stack decide its length, and how much each."""
+"""The critical path of the executions → one line: which parts of the stack decide how long they take."""
 
 import numpy as np
 import pandas as pd
@@ -17,7 +17,7 @@ _DEVICE = {"kernel": "kernels", "memcpy": "copies", "memset": "memsets", "graph"
 
 
 def critical_path_line(results: Results, capture_id: int) -> str:
-    """``Critical path of execution 2, 9.24 s: 62 % kernels of block, 30 % host, …``; "" where no path is known."""
+    """``Critical path of 3 executions, together 9.24 s: 62 % kernels of block, 30 % …``; "" where no path is known."""
     steps = frame_or_empty(
         results, "critical_path", ["capture_id", "iteration_index", "kind", "layer_index", "duration_ns"]
     )
@@ -29,13 +29,11 @@ def critical_path_line(results: Results, capture_id: int) -> str:
     texts = [f"{format_ratio_percent(ratio)} {name}" for name, ratio in named.items()]
     if (rest := 1 - float(named.sum())) >= 0.005:
         texts.append(f"{format_ratio_percent(rest)} other")
-    number = steps["iteration_index"].iloc[0]
-    measured = frame_or_empty(results, "iterations", ["capture_id", "is_warmup"])
-    count = int((measured["capture_id"].eq(capture_id) & ~measured["is_warmup"].astype(bool)).sum())
-    what = "the recording" if pd.isna(number) else f"execution {int(number)}"
-    if count > 1 and not pd.isna(number):
-        what = f"the median execution ({what}; {format_count(count)} measured)"
-    return f"Critical path of {what}, {format_ns(total)}: {', '.join(texts)}"
+    which = steps["iteration_index"].dropna().unique()
+    what = "the recording," if not len(which) else f"execution {int(which[0])},"
+    if len(which) > 1:
+        what = f"{format_count(len(which))} executions, together"
+    return f"Critical path of {what} {format_ns(total)}: {', '.join(texts)}"
 
 
 def _large_parts(results: Results, steps: pd.DataFrame, total_ns: int) -> pd.Series:

@@ -19,7 +19,8 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    kernel_shares: kernels of several modules (without it all kernels count whole); dependencies name kernels of a graph;
    iterations have tokens a second and shares of kernel time (one without is read as well);
    operations say how much of their time measured executions have (without it shares of all executions are taken);
-   captures say how long steps took before and within a recording (without it nothing is known of the former)
+   captures say how long steps took before and within a recording (without it nothing is known of the former);
+   critical_path is of all measured executions (before: of one)
 """
 
 import json
