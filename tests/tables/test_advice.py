@@ -635,6 +635,20 @@ def test_graphs_need_executions_that_repeat(tmp_path, names, is_advised):
     assert situation.execution_count == 6 and ("cuda-graphs" in advice) == is_advised
 
 
+@pytest.mark.parametrize(("shapes", "is_said"), [("aaaaaa", False), ("abcabc", False), ("abcdef", True)])
+def test_graphs_of_executions_whose_launches_grow_need_the_same_shapes_first(tmp_path, shapes, is_said):
+    """A cache that grows by one token is read by larger launches in each step; sizes that recur are no obstacle."""
+    program = Program("python3")
+    for number, shape in enumerate(shapes):
+        begin = program.at
+        for _ in range(40):
+            program.host(20).work(took=2).work("attention", took=2, grid=(1080 + ord(shape), 1, 1))
+        program.wait(5).range(f"step {number}", begin * US, program.at * US)
+    advice, situation = said(program, tmp_path, replayed=True)
+    assert situation.execution_count == 6
+    assert ("same shapes" in advice["cuda-graphs"].what) == is_said
+
+
 def test_no_graphs_where_a_replay_of_them_gains_nothing(tmp_path):
     """The host runs ahead of a device that is always at work."""
     program = Program()

@@ -35,6 +35,7 @@ LEAST_ATTENTIONS = 4  # as in a model of several layers
 SHORT_KERNEL_NS = 20_000  # of a GPU; what a CPU runs is an operator, and short where host code is
 NOTHING: Mapping[str, Any] = {}
 _MOST_ORPHANS = 0.2  # with more work without a launch row nobody knows when it could have started
+SHAPE_OF_LAUNCH = [f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz"]
 _STREAM = ["capture_id", "process_id", "device_id", "stream_id"]
 
 
@@ -180,13 +181,14 @@ class Situation:
         """Executions of the scope; 1 where none is known."""
         return max(self.kernels["iteration_index"].nunique(), 1) if self.limit.scope != OUTSIDE else 1
 
-    @cached_property
-    def is_repeated(self) -> bool:
-        """Whether two executions run the same kernels in the same order; fewer than three say nothing against it."""
+    def is_repeated(self, *columns: str) -> bool:
+        """Whether two executions run kernels in the same order that are alike in these columns; fewer than three
+        executions say nothing against it."""
         rows = self.kernels[self.kernels["iteration_index"].notna()]
         of = [rows["capture_id"], rows["iteration_index"]]
         place = rows.groupby(of, sort=False).cumcount() + 1
-        order = (place * (pd.factorize(rows["name"])[0] + 1)).groupby(of, sort=False).agg(["size", "sum"])
+        alike = rows.groupby([*columns], sort=False, observed=True, dropna=False).ngroup() + 1
+        order = (place * alike).groupby(of, sort=False).agg(["size", "sum"])
         return len(order) < _FEW_EXECUTIONS or bool(order.duplicated().any())
 
     @cached_property
@@ -195,7 +197,7 @@ class Situation:
         their launch; none of a large recording."""
         columns = [*_STREAM, "iteration_index", "name", "start_ns", "end_ns", "graph_node_id", "correlation_id",
                    "source_line"]  # fmt: skip
-        columns += ["launch_start_ns", *(f"{what}_{axis}" for what in ("grid", "block") for axis in "xyz")]
+        columns += ["launch_start_ns", *SHAPE_OF_LAUNCH]
         if self.window("kernel_count") > MOST_OPERATIONS or "kernels" not in self.results.tables():
             return pd.DataFrame(
                 columns=[*columns, "duration_ns", "family", "stream", "is_node", "node_count"], dtype=float

@@ -11,7 +11,7 @@ from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.platforms import PYTHON
 from xsp_post.replay.calls import LONG_HOST_NS, MAKES, TIMER, are_compilation, system_class
 from xsp_post.replay.learning import CLEARLY_NS
-from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHORT_KERNEL_NS, Found, Situation
+from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHAPE_OF_LAUNCH, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import inside, with_line
@@ -91,9 +91,12 @@ def _launches(situation: Situation) -> list[Found]:
     is_once = causes["cause"].isin(["profiler_overhead", *LOADING])
     known = situation.lost(causes[~is_once])
     can = limit.is_gpu and "MTIA" not in situation.platforms
-    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated:
-        spent = situation.lost(pd.concat([mine, host]))
-        found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean}, is_open=True)
+    if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated("name"):
+        spent, is_fixed = situation.lost(pd.concat([mine, host])), situation.is_repeated("name", *SHAPE_OF_LAUNCH)
+        facts = {"kernel_count": count, "mean_ns": mean}
+        found += situation.found(
+            "cuda-graphs", spent, facts, "" if is_fixed else "grows", is_open=True, is_sure=is_fixed
+        )
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5
