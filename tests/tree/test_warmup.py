@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pytest
+from generators.machine import Machine, Program, write
 from hypothesis import given
 from hypothesis import strategies as st
 
+from xsp_post.pipeline import captures_of
 from xsp_post.tree.iterations import mark_warmup
 from xsp_post.tree.structure.constants import DEFAULTS
 
 
-def marked(latency, *, phase=None, said=None, loading=None, sizes=None):
+def marked(latency, *, phase=None, said=None, loading=None, sizes=None, kernels=None):
     count = len(latency)
     none = np.zeros(count, bool)
     warm, findings = mark_warmup(
@@ -20,6 +24,7 @@ def marked(latency, *, phase=None, said=None, loading=None, sizes=None):
         none if said is None else np.array(said, bool),
         none if loading is None else np.array(loading, bool),
         np.full((count, 1), -1) if sizes is None else np.array(sizes).reshape(count, -1),
+        np.full(count, 10) if kernels is None else np.array(kernels),
         DEFAULTS,
     )
     return warm.tolist(), {one.code: one.count for one in findings}
@@ -87,7 +92,7 @@ def test_warm_up_leads_its_phase_and_leaves_something_to_measure(rows):
         mine = [k for k in range(len(rows)) if phase[k] == one and not said[k]]
         leading = next((i for i, k in enumerate(mine) if not warm[k]), len(mine))
         assert not any(warm[k] for k in mine[leading:]) and len(mine) - leading >= min(len(mine), 2)
-        names_it = any(said[k] for k in range(len(rows)) if phase[k] == one)
+        names_it = said[phase.index(one)]
         for i, k in enumerate(mine[:-2]):
             rest = mine[i + 1 :]
             as_long = sum(latency[r] >= 0.95 * latency[k] for r in rest)  # what later ones take as well is no warm-up
@@ -108,3 +113,33 @@ def test_a_step_is_slow_only_against_later_ones_with_as_much_to_do():
     assert marked([300, 100, 100, 100, 100], sizes=[512, 512, 512, 4096, 4096])[0] == [True] + [False] * 4
     # as many keys, but more tokens: one size that is smaller is enough
     assert marked([300, 100, 100], sizes=[[64, 900], [32, 900], [32, 900]])[0] == [False] * 3
+
+
+def test_a_longer_execution_that_has_more_kernels_is_slow_only_beyond_them():
+    assert marked([300, 100, 100, 100], kernels=[30, 10, 10, 10])[0] == [False] * 4
+    assert marked([900, 100, 100, 100], kernels=[20, 10, 10, 10])[0] == [True, False, False, False]  # tries of kernels
+    assert marked([200, 100, 100, 100], kernels=[5, 10, 10, 10])[0] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("crops", [(4, 6, 4, 2, 6, 4, 3, 4, 6, 4, 5, 4), (6, 4, 4, 4, 6, 4, 4, 5, 4, 4, 4, 4)])
+def test_executions_unlike_the_most_frequent_one_are_no_warm_up(crops, tmp_path):
+    """A detector looks at as many crops as it finds: other launch sequences, all through the recording."""
+    thread = Machine(Random(1)).thread()
+    for count in crops:
+        thread.host(300)
+        for name, us in (("resize_kernel", 20), ("sm80_xmma_fprop_stem", 60), ("nms_kernel", 15), ("sort_kernel", 9)):
+            thread.launch(name, us)
+        for _ in range(count):
+            for name, us in (
+                ("sm80_xmma_fprop_crop", 40),
+                ("relu_kernel", 7),
+                ("max_pool_kernel", 8),
+                ("gemm_head", 30),
+            ):
+                thread.host(3)
+                thread.launch(name, us)
+        thread.sync()
+    written = write(Program("detector", [thread.m], []), tmp_path / "program")
+    iterations = captures_of([written]).frame("iterations")
+    assert len(iterations) >= 11
+    assert not iterations["is_warmup"].any()

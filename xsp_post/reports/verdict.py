@@ -343,11 +343,12 @@ def window_of(results: Results, limit: Limit) -> str:
     window = format_ns(limit.of_device_ns)
     rows = limits.answers(results, limit)
     count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
-    known = of_captures(results, "iterations", limit.captures, ["is_warmup"])
+    known = of_captures(results, "iterations", limit.captures, ["capture_id", "phase", "is_warmup"])
     is_warmup = known["is_warmup"].astype(bool)
     if count and rows["is_part"].eq(True).any():  # the time is that of all
         count = int((~is_warmup).sum())
-    left_out = int(is_warmup.groupby(known["capture_id"]).sum().max()) if len(known) else 0
+    before = is_warmup.groupby([known["capture_id"], known["phase"]], observed=True).cummin()
+    left_out = int(before.groupby(known["capture_id"]).sum().max()) if len(known) else 0
     after = sentence("bar.after", count=left_out, plural="s" * (left_out > 1)) if left_out else ""
     is_span = limit.scope == limits.OUTSIDE and limit.reason != limits.SERIAL
     if not count:

@@ -100,9 +100,8 @@ def with_new_nodes(
             found["folded_name"].to_numpy(object), found["layer_type"].fillna("").to_numpy(object)
         ),
         "is_backward": False,
-        # what is not a regular iteration is left out of statistics, as warm-up is
-        "is_warmup_text": ~found["iteration_class"].isin(["regular", ""]).to_numpy()
-        & (found["kind"] == "iteration").to_numpy(),
+        # an iteration that was cut off is left out of statistics, as warm-up is
+        "is_warmup_text": found["iteration_class"].eq("tail").to_numpy(),
         "is_open": False,
         "is_inferred": True,
         "confidence_ratio": found["confidence"].to_numpy(float),

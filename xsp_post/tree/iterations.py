@@ -24,6 +24,7 @@ def mark_warmup(
     said: np.ndarray,
     has_loading: np.ndarray,
     sizes: np.ndarray,
+    kernel_count: np.ndarray,
     constants: Constants,
 ) -> tuple[np.ndarray, list[Finding]]:
     """Which iterations are warm-up: by their text, or leading ones of a phase that are slow or load code.
@@ -31,18 +32,19 @@ def mark_warmup(
     A phase that names its own warm-up means the rest to be measured: slowness alone takes none of it away, or
     the level that happened to start slowly would be summarised over fewer iterations than the others.
     ``sizes``: what texts say of the work of each, shape (iterations, any), −1 unknown: an iteration is slow only
-    against later ones that have as much to do. At least one iteration of a phase always remains measured, unless all
-    say themselves that they are warm-up.
+    against later ones that have as much to do, and beyond what it has more kernels than they. At least one iteration of
+    a phase always remains measured, unless all say themselves that they are warm-up.
     """
     warm = said.copy()
     detected = 0
     for name in pd.unique(phase):
         rows = np.flatnonzero((phase == name) & ~said)
-        names_its_warmup = bool(said[phase == name].any())
+        names_its_warmup = bool(said[phase == name][0])
         for position in range(len(rows) - 2):
             rest = rows[position + 1 :]
             alike = rest[(sizes[rest] >= sizes[rows[position]]).all(axis=1)]
             own, later = latency_ns[rows[position]], latency_ns[alike]
+            later = later * np.maximum(kernel_count[rows[position]] / np.maximum(kernel_count[alike], 1), 1)
             is_longer = (
                 len(later) > 0
                 and own > constants.slow_start * np.median(later)
@@ -168,7 +170,8 @@ def measure_iterations(tree: Tree, constants: Constants) -> tuple[pd.DataFrame, 
         loading[position[inside]] = True
     sizes = frame[["token_count", "key_count", "query_key_count"]].to_numpy()
     latency, phase = frame["latency_ns"].to_numpy(), frame["phase"].to_numpy()
-    warm, findings = mark_warmup(latency, phase, said, loading, sizes, constants)
+    counts = frame["kernel_count"].to_numpy()
+    warm, findings = mark_warmup(latency, phase, said, loading, sizes, counts, constants)
     return frame.assign(is_warmup=warm, is_inferred=inferred), raised + findings + _overlaps(frame)
 
 

@@ -128,7 +128,7 @@ def test_few_launches_are_left_alone(count):
     assert [f.code for f in result.findings] == (["too-few-kernels"] if count else [])
 
 
-def test_autotuning_in_the_first_iteration_is_warm_up():
+def test_autotuning_in_the_first_iteration_is_odd():
     truth = noisy_turns(5, turns=6, before=0)
     size = int(truth.iterations[1])
     tuning = np.random.default_rng(0).integers(300, 400, 300)
@@ -136,7 +136,7 @@ def test_autotuning_in_the_first_iteration_is_warm_up():
     result = infer(launch_frame(symbols), NAMES)
     found = result.iterations
     assert found["launch_count"].tolist() == [size + 300] + [size] * 5
-    assert found["iteration_class"].tolist() == ["warm-up"] + ["regular"] * 5
+    assert found["iteration_class"].tolist() == ["odd"] + ["regular"] * 5
 
 
 def test_an_iteration_that_differs_is_odd_and_has_its_own_blocks():

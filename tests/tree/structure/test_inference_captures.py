@@ -61,7 +61,7 @@ def test_transformer_without_ranges(captures):
     result = infer(launches, names)
     found = result.iterations
     assert found["launch_count"].tolist() == [1832] * 4
-    assert found["iteration_class"].isin(["regular", "warm-up"]).all()
+    assert found["iteration_class"].isin(["regular", "odd"]).all()
     blocks = layer_blocks(result)
     assert blocks.groupby("iteration_index").size().tolist() == [32] * 4
     assert blocks["block_index"].tolist() == list(range(1, 33)) * 4
@@ -111,7 +111,7 @@ def test_forward_backward_and_optimiser_of_each_step(captures):
     found = result.iterations
     assert found["folded_name"].tolist() == ["training step"] * 5 + ["iteration"] * 10
     assert found["launch_count"].tolist() == [2200] + [1978] * 4 + [692] * 10
-    assert found["iteration_class"].tolist() == ["warm-up"] + ["regular"] * 14
+    assert found["iteration_class"].tolist() == ["odd"] + ["regular"] * 14
 
     phases = result.nodes[result.nodes["kind"] == "phase"]
     assert phases["name"].tolist() == ["forward", "backward", "optimiser"] * 5

@@ -49,7 +49,7 @@ from xsp_post.tree.structure.weighing import (
 
 STEP, PASS, LAYER, OTHER = "step", "pass", "layer", "other"
 GRADIENTS = "gradients"  # the second half of an execution, or a part of it
-REGULAR, WARM_UP, ODD, TAIL = "regular", "warm-up", "odd", "tail"
+REGULAR, ODD, TAIL = "regular", "odd", "tail"
 _MOST_BEGINNINGS = 4  # ways to cut a sequence where it begins alike, of which each is scored
 
 
@@ -74,7 +74,7 @@ class Kind:
 @dataclass
 class Executions:
     """Executions of one sequence in order: [starts, ends), the series they belong to (one per kind), and whether each
-    is regular, warm-up, odd or a tail. ``typical``: an execution of each series; ``reason``: why there is none."""
+    is regular, odd or a tail. ``typical``: an execution of each series; ``reason``: why there is none."""
 
     starts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -821,8 +821,7 @@ def _is_cut(symbols: np.ndarray, a: int, b: int, turns: Iterable[tuple[int, int]
 
 
 def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches: Launches) -> Executions:
-    """Executions with their class: leading ones of a series that differ are warm-up, the last one that was cut off is
-    a tail, others that differ are odd."""
+    """Executions with their class: the first or the last one that was cut off is a tail, others that differ are odd."""
     content, n = Hashed.of(launches.symbols).stretches(starts, ends), len(launches)
     classes = np.full(len(starts), REGULAR, object)
     numbers = {kind: number for number, kind in enumerate(dict.fromkeys(series.tolist()))}
@@ -838,10 +837,8 @@ def _classified(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launch
         typical.append(int(pick[len(pick) // 2]))
         differs = np.abs(length - usual) > np.maximum(4, launches.constants.uneven_ratio * usual)
         classes[mine[differs]] = ODD
-        leading = np.cumprod(differs).astype(bool) & (np.arange(len(mine)) < max(1, len(mine) // 3))
-        classes[mine[leading]] = WARM_UP
-        is_first_cut = leading & (length < launches.constants.holds_ratio * usual) & (starts[mine] == 0)
-        classes[mine[is_first_cut]] = TAIL
+        if differs[0] and starts[mine[0]] == 0 and length[0] < launches.constants.holds_ratio * usual:
+            classes[mine[0]] = TAIL
         if differs[-1] and n - ends[mine[-1]] <= launches.constants.uneven_ratio * usual and length[-1] < usual:
             classes[mine[-1]] = TAIL
     return Executions(starts, ends, np.array([numbers[k] for k in series.tolist()], np.int64), classes, typical)

@@ -40,7 +40,7 @@ class Inference:
     nodes             one row per node, parents first: parent (row, −1 top), depth, level (``APPLICATION``, ``MODEL``,
                       ``MODULE``, ``LAYER``, ``OPERATION``), kind (``iteration``, ``around``, ``phase``, ``block``,
                       ``part``, ``stretch``), name, folded_name, iteration_index (−1 outside), iteration_class
-                      (``regular``, ``warm-up``, ``odd``, ``tail``, ''), series_index, block_index, block_count (k of
+                      (``regular``, ``odd``, ``tail``, ''), series_index, block_index, block_count (k of
                       n equal blocks, 1-based, 0 none), equal_class (equal number = equal launches, −1),
                       matched_block_index (of a backward block its forward block, 0 none), layer_type, confidence
                       (0…1), process_index, thread_index, launch_count, self_launch_count, start_ns, end_ns (host),
