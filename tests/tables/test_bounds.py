@@ -162,3 +162,43 @@ def test_a_bound_of_hidden_copies_is_that_of_their_replay(tmp_path):
     results, gain = run_again(told, Edit(flags=frozenset({"nosync"})), tmp_path)
     bound = advised(results, "overlap-copies").bound_ratio
     assert bound >= max(gain, -what_if(results, ["copy=overlap"]).elapsed.change_ratio) - SLACK
+
+
+def sure_ratio(said: Advice) -> float:
+    return said.estimate_ns * said.bound_ratio / said.bound_ns
+
+
+def test_hidden_copies_of_results_are_sure_to_save_their_own_time_alone(tmp_path):
+    """The host needs them: that it waits for the kernels before them is no part of the copies."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.copy(2_000_000, "DtoH")["pageable"] = False
+                thread.host(800)
+
+    results, gain = run_again(told, Edit(copy=0.0), tmp_path)
+    said = advised(results, "overlap-copies")
+    assert abs(sure_ratio(said) - gain) < SLACK < said.bound_ratio - gain
+    assert "does not wait" in said.more
+
+
+def test_host_code_that_moves_is_sure_to_save_its_own_time_alone(tmp_path):
+    """Copies that are launched beside it in a range of the program have to be made by somebody."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                with thread.range("validation"):
+                    thread.host(0 if "moved" in thread.m.edit.flags else 300)
+                    thread.copy(12_000_000, pageable=False)
+                    thread.sync()
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"moved"})), tmp_path)
+    said = advised(results, "host-code")
+    assert abs(sure_ratio(said) - gain) < SLACK < said.bound_ratio - gain

@@ -291,12 +291,10 @@ def _at_its_quickest(of: Altered, _: float) -> None:
         after[launches] = np.minimum(after, quick)[launches]
 
 
-# What may go, too, but is not sure to.
-QUICK_HOST, MAKERS = "quick host", "makers"
 IDEALS = SHORTER | {
     "allocations": _without_allocations, "orders": _without_orders, "copy calls": _without_copy_calls,
     "messages": lambda of, _: of.remove(of.operations.are(COMMUNICATION)),
     "waits for copies": lambda of, _: of.release(of.are_copies()),
     "launch code": _without_launch_code, "waiting calls": _without_waiting_calls, "reads": _without_reads,
-    MAKERS: _without_makers, QUICK_HOST: _at_its_quickest,
+    "makers": _without_makers, "quick host": _at_its_quickest,
 }  # fmt: skip

@@ -16,7 +16,7 @@ from xsp_post.model.results import Results
 from xsp_post.model.schemas.units import format_ns, format_ratio_percent
 from xsp_post.replay.experiment import ideal_gain
 from xsp_post.replay.fidelity import Identity
-from xsp_post.replay.resources import IDEALS, KERNELS, LAUNCHES, MAKERS, QUICK_HOST, SHORTER
+from xsp_post.replay.resources import KERNELS, LAUNCHES
 from xsp_post.tables.analyses import advice_host, advice_kernels
 from xsp_post.tables.analyses.advice_evidence import Found, Situation, replayable
 from xsp_post.tables.analyses.limits import (
@@ -148,15 +148,10 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     if gain < max(identity.error_ratio, LEAST_RATIO):
         return None
     most = min(math.ceil(gain * whole), limit.known_ns)
-    asks = change and texts != [change] and one.has_estimate
-    known = ideal_gain(results, identity, limit.captures[0], [change], likely) if asks else None
-    if QUICK_HOST in texts and (known is None or known < LEAST_RATIO):  # what is sure to go
-        sure = [text for text in texts if text in IDEALS and text not in (QUICK_HOST, MAKERS, *SHORTER)]
-        known = ideal_gain(results, identity, limit.captures[0], sure)
-    if texts and not one.is_bound and IDEALS.keys().isdisjoint(texts):  # at the least this change
-        known = gain
-    if factors is not None and not change and one.has_estimate:
-        known = gain if likely is None else ideal_gain(results, identity, limit.captures[0], [], likely)
+    asked = [text for text in (one.surely or remedy.surely or change).split("; ") if text]
+    part = factors if likely is None and not asked else likely
+    asks = part is not None or (asked and (asked != texts or not one.is_bound))
+    known = ideal_gain(results, identity, limit.captures[0], asked, part) if one.has_estimate and asks else None
     if known is not None and known < LEAST_RATIO:
         return None
     bound = most if one.is_open or factors is not None else min(most, int(one.spent_ns))

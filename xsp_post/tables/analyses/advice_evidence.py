@@ -51,7 +51,8 @@ class Found:
     likely: pd.Series | None = None  # and the part that is likely to stay
     whole_ns: int = 0  # what its share is of, where that is not the limit's time,
     whole: str = ""  # in words
-    ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy
+    ideal: str = ""  # the replay that no promise exceeds, where it is not that of the remedy,
+    surely: str = ""  # and the replay of what is sure to go
     is_open: bool = False  # other work, too, moves up: the time that it concerns is no bound
     is_bound: bool = True  # false: the ideal of its replay is none either
     has_estimate: bool = True  # false: the change saves what a replay of it does not know

@@ -39,7 +39,8 @@ def _loader(situation: Situation) -> list[Found]:
     spent = situation.lost(rows)
     # without its work, and that of its threads, beside it the rest of the step may be faster, too
     ideal = f"host:.*{LOADER}.*=none"
-    return situation.found("num-workers", spent, words={"workers": workers}, is_open=True, is_bound=False, ideal=ideal)
+    return situation.found("num-workers", spent, words={"workers": workers}, is_open=True, is_bound=False, ideal=ideal,
+                           surely=ideal)  # fmt: skip
 
 
 def _optimiser(situation: Situation) -> list[Found]:
@@ -172,9 +173,9 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     # without a name for the code, in a range that does other things, too, nobody knows what it is
     is_sure = code != "host-code" or bool(pattern or calls.idxmax())
     is_bound = is_sure and (situation.limit.is_gpu or code not in _ELSEWHERE)  # operators of a CPU share its caches
-    ideal = f"host:{pattern}=none" if pattern else ""
+    ideal, surely = (f"host:{pattern}={value}" if pattern else "" for value in ("none", "0x"))
     return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(pattern),
-                           ideal=ideal, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
+                           ideal=ideal, surely=surely, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
 
 
 def _pieces(rows: pd.DataFrame) -> str:

@@ -25,6 +25,7 @@ class Remedy(NamedTuple):
     assumed: str
     seen: dict[str, str]
     ideal: str = ""
+    surely: str = ""
     unsure: str = ""
     more: str = ""
 
