@@ -524,6 +524,23 @@ def test_pages_of_unified_memory_are_fetched_ahead(tmp_path):
     assert advice["prefetch"].bound_ns == (25 * 13 + 24 * 7) * US
 
 
+def test_ranks_whose_collectives_do_not_match_wait_no_longer_than_these_run_alone(tmp_path):
+    """One has more to do; its collectives are others, and most of each is hidden: 10 of 310 µs are alone."""
+    program = Program("python3")
+    for rank, count in ((0, 12), (1, 20)):
+        program.process(100 + rank, "python3").thread(100 + rank)
+        for k in range(count):
+            at = k * 1_000
+            program.kernel("sgemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 603) * US),
+                           device=rank, **FULL)  # fmt: skip
+            program.kernel("ncclDevKernel_AllReduce_Sum", launch=((at + 4) * US, (at + 6) * US), device=rank, stream=9,
+                           run=((at + 303) * US, (at + 613) * US), **FULL)  # fmt: skip
+    advice, situation = said(program, tmp_path)
+    ranks = situation.results.frame("ranks")
+    assert ranks["is_straggler"].any() and ranks["waiting_ns"].isna().all()
+    assert "late-rank" not in advice or advice["late-rank"].bound_ns <= 20 * 10 * US
+
+
 @pytest.mark.parametrize(("late", "what", "kind"), [
     ([1] * 12, "Make rank 1 as fast", "AllReduce_Sum"), ([1] * 11 + [0], "Make rank 1 as fast", "AllReduce_Sum"),
     ([0, 1] * 6, "Give the ranks", "AllReduce_Sum"), ([0, 1] * 6, "Give the ranks", "SendRecv"),  # stages of a pipeline

@@ -148,6 +148,24 @@ def test_copies_inside_the_device_go_with_their_launches(tmp_path):
     assert -what_if(results, [said.change]).elapsed.change_ratio == pytest.approx(said.bound_ratio, abs=SLACK)
 
 
+def test_weights_that_were_copied_before_stay_before_the_executions(tmp_path):
+    """They take longer than all steps: beside these no step would have ended before them."""
+
+    def told(thread: Thread) -> None:
+        thread.copy(400_000_000)
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                thread.copy(2_000_000, pageable=False)
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.sync(7)
+
+    results, _ = run_again(told, Edit(), tmp_path)
+    said = advised(results, "overlap-copies")
+    assert 0.05 < said.bound_ratio < 0.25  # 85 of 690 µs
+    assert -what_if(results, ["copy=overlap"]).elapsed.change_ratio < 0.25
+
+
 def test_a_bound_of_hidden_copies_is_that_of_their_replay(tmp_path):
     """A copy from pinned memory that holds back the host: without that the host is ahead of the device."""
 

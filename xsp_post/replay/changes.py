@@ -192,8 +192,11 @@ def _roof_factors(change: Change, operations: Operations, results: Results) -> n
 
 
 def _overlap(altered: Altered, rows: np.ndarray, effect: Effect) -> None:
-    """Copies get streams of their own, one for each direction, and hold back neither kernels nor the host."""
+    """Copies get streams of their own, one for each direction, and hold back neither kernels nor the host. What was
+    copied before the executions is weights, as a rule, and stays."""
     graph, amounts, operations = altered.graph, altered.amounts, altered.operations
+    first = altered.executions.first_call
+    rows = rows[operations.place[rows] >= first[first >= 0].min(initial=len(altered.calls))]
     streams, names = len(graph.recording.stream_process), operations.name
     is_back = np.append(found_in(names.categories.astype(str).tolist(), _TO_HOST), False)[names.codes[rows]]
     amounts.stream[rows] += streams * (1 + is_back)

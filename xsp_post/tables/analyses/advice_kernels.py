@@ -330,7 +330,7 @@ def _pinned(situation: Situation, copies: pd.DataFrame) -> pd.Series | None:
     return _by_start(copies, (rates / fastest).clip(upper=1.0).mask(is_pinned, 1.0).to_numpy()) if fastest else None
 
 
-_RANKS = ("rank", "waiting_ns", "communication_ns", "is_straggler", "lateness_ns")
+_RANKS = ("rank", "waiting_ns", "communication_ns", "exposed_ns", "is_straggler", "lateness_ns")
 _STEADY = 2 / 3  # of the waiting is for one rank, else for several in turn
 
 
