@@ -6,8 +6,9 @@ import pytest
 from xsp_post.tree.structure.labels import Traits, attentions, guess_type, parts_of_block
 
 GEMM, NORM, SOFTMAX = "ampere_sgemm_128x64_tn", "vectorized_layer_norm_kernel", "cunn_SoftMaxForward"
+EXP, SUM = "exp_kernel_cuda", "reduce_kernel"
 LOSS = [SOFTMAX, "nll_loss_forward_reduce_cuda_kernel_2d", "nll_loss_backward_reduce_cuda_kernel_2d"]
-FLASH, SCAN = "flash_fwd_kernel", "selective_scan_fwd_kernel"
+FLASH, SCAN, CONVOLUTION = "flash_fwd_kernel", "selective_scan_fwd_kernel", "implicit_convolve_sgemm"
 
 
 def traits_of(names):
@@ -21,11 +22,19 @@ def traits_of(names):
         ([GEMM, "relu", GEMM, *LOSS, "cunn_SoftMaxBackward", GEMM, GEMM], "matrix product", 0),
         ([NORM, GEMM, GEMM, SOFTMAX, GEMM, GEMM], "attention", 1),
         ([NORM, GEMM, FLASH, GEMM, NORM, GEMM, "silu", GEMM], "transformer block", 1),
+        ([NORM, GEMM, GEMM, SUM, "sub", EXP, SUM, "div", GEMM, GEMM, NORM, GEMM, GEMM], "transformer block", 1),
+        ([NORM, GEMM, GEMM, "index_elementwise_kernel", "add", SOFTMAX, "dropout", GEMM, GEMM], "attention", 1),
+        ([GEMM, GEMM, "softmax_warp_backward", GEMM, GEMM], "attention", 1),
+        ([GEMM, "relu", GEMM, SOFTMAX, SUM, GEMM, GEMM, GEMM, GEMM], "matrix product", 0),
+        ([GEMM, GEMM, "relu", EXP, "DeviceScanKernel", SUM, GEMM, GEMM, GEMM, GEMM], "matrix product", 0),
+        ([CONVOLUTION, NORM, GEMM, SOFTMAX, CONVOLUTION, CONVOLUTION, NORM, GEMM], "convolution", 0),
+        ([GEMM, SOFTMAX, "gatherTopK", GEMM, "silu", GEMM, GEMM, GEMM], "matrix product", 0),
         ([NORM, GEMM, "causal_conv1d_fwd_kernel", SCAN, GEMM], "state space", 1),
         ([NORM, GEMM, "causal_conv1d_fwd_kernel", SCAN, GEMM, NORM, GEMM, "silu", GEMM], "transformer block", 1),
     ],
-    ids=["loss", "attention", "block", "state space", "hybrid"],
-)
+    ids=["loss", "attention", "block", "pieces", "bias", "gradient", "probabilities", "transparency", "head", "router",
+         "state space", "hybrid"],
+)  # fmt: skip
 def test_a_block_is_called_by_its_core(names, word, cores):
     traits, rows = traits_of(names)
     assert guess_type(traits, rows, np.full(len(rows), 10)) == word

@@ -23,6 +23,13 @@ _TELLING = ("gemm", "convolution", "attention", "softmax", "communication")
 _QUIET = ("elementwise", "memory", "other")
 QUIET = tuple(_CODE[name] for name in _QUIET)
 _CORES = (_CODE["attention"], _CODE["state_space"])
+# Launches between two products, a letter each, those that are quiet aside: what an attention in pieces has there is a
+# softmax, whose bias may be looked up, or its maximum, exp and sum, or its gradient. Another softmax is followed by
+# what reads it: a loss, a choice of tokens or of experts.
+_LETTERS = np.full(len(FAMILIES), ord("x"))
+for _name, _letter in {"gemm": "p", "reduction": "r", "embedding": "l"}.items() | dict.fromkeys(_QUIET, " ").items():
+    _LETTERS[_CODE[_name]] = ord(_letter)
+_BETWEEN_PRODUCTS = re.compile(rb"(?<=p)(?:l*(s)s*|r(e)r|(g)g*l*)(?=p)")
 # The words of layer guesses.
 _TYPE_OF_FAMILY = {"gemm": "matrix product"}
 _NETWORK = ("gemm", "convolution", "attention", "normalisation", "softmax", "embedding", "pooling")
@@ -70,7 +77,7 @@ class Traits:
             family[code],
             (narrow == "optimiser")[code],
             matches(texts, BACKWARD_PATTERN)[code],
-            matches(texts, r"exp_kernel|soft_?max")[code],
+            matches(texts, "exp_kernel")[code],
             matches(texts, _FRAMEWORK_PATTERN)[code],
             ((narrow == "memory") & matches(texts, r"(?i)fill"))[code],
             np.isin(narrow, ["expert_gemm", "routing", "dispatch"])[code],
@@ -87,30 +94,31 @@ def is_network(traits: Traits, rows: np.ndarray) -> bool:
 
 
 def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
-    """Those of the rows that are the core of an attention, or of a state-space model in its place: fused kernels, else
-    softmaxes between matrix products. Of kernels with no product between them (a core in pieces) the first."""
-    family = with_softmax(traits, rows)
-    fused = np.flatnonzero(np.isin(family, _CORES))
-    products, cores = (np.flatnonzero(family == _CODE[name]) for name in ("gemm", "softmax"))
-    if not len(fused) and len(products) >= 2:
-        cores = _without_loss(traits, rows, cores, products)
-        return rows[cores[(cores > products[0]) & (cores < products[-1])]]
-    return rows[fused[np.r_[True, np.diff(np.searchsorted(products, fused)) > 0]]] if len(fused) else rows[fused]
-
-
-def _without_loss(traits: Traits, rows: np.ndarray, cores: np.ndarray, products: np.ndarray) -> np.ndarray:
-    """Softmaxes without that of a loss: with its gradient it stands between the same two products."""
-    gap, is_back = np.searchsorted(products, cores), traits.is_backward[rows][cores]
-    return cores[~np.isin(gap, np.intersect1d(gap[is_back], gap[~is_back]))]
+    """Those of the rows that are the core of an attention, or of a state-space model in its place: fused kernels, of
+    those with no product between them (a core in pieces) the first; else softmaxes from one product to the next."""
+    family = traits.family[rows]
+    products, fused = (np.flatnonzero(np.isin(family, which)) for which in (_CODE["gemm"], _CORES))
+    if len(fused):
+        return rows[fused[np.r_[True, np.diff(np.searchsorted(products, fused)) > 0]]]
+    kind = np.select(
+        [traits.is_exponential[rows], family != _CODE["softmax"], traits.is_backward[rows]],
+        [ord("e"), _LETTERS[family], ord("g")],
+        ord("s"),
+    )
+    loud = np.flatnonzero(kind != ord(" "))
+    found = _BETWEEN_PRODUCTS.finditer(kind[loud].astype(np.uint8).tobytes())
+    return rows[loud[[one.start(one.lastindex) for one in found]]]
 
 
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
     """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
-    between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its experts)."""
-    family = traits.family[rows]
-    if (family == _CODE["gemm"]).sum() < 2 or (not may_look_up and (family == _CODE["embedding"]).any()):
+    or softmaxes between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its
+    experts)."""
+    family, products = traits.family[rows], np.flatnonzero(traits.is_product[rows])
+    if len(products) < 2 or (not may_look_up and (family == _CODE["embedding"]).any()):
         return False
-    return 1 <= len(attentions(traits, rows)) <= 2
+    softmaxes = family[products[0] : products[-1]] == _CODE["softmax"]
+    return 1 <= max(len(attentions(traits, rows)), softmaxes.sum()) <= 2
 
 
 def is_part_of_network(traits: Traits, rows: np.ndarray) -> bool:
@@ -162,44 +170,33 @@ def family_label(family: np.ndarray, duration: np.ndarray) -> str:
 
 
 def with_softmax(traits: Traits, rows: np.ndarray) -> np.ndarray:
-    """Families of launches, where an exp between two matrix products counts as the softmax it is part of."""
-    family = traits.family[rows]
-    products = np.flatnonzero(family == _CODE["gemm"])
-    if len(products) < 2:
-        return family
-    inside = np.zeros(len(rows), dtype=bool)
-    inside[products[0] : products[-1]] = True
-    return np.where(inside & traits.is_exponential[rows], _CODE["softmax"], family).astype(np.int8)
+    """Families of launches, where the exp of an attention in pieces counts as the softmax it is part of."""
+    family, cores = traits.family[rows], attentions(traits, rows)
+    family[np.searchsorted(rows, cores[traits.is_exponential[cores]])] = _CODE["softmax"]
+    return family
 
 
 def guess_type(traits: Traits, rows: np.ndarray, duration: np.ndarray, *, is_turn: bool = False) -> str:
     """What kind of layer launches may be; '' unknown.
 
-    rows: positions in the sequence; duration int64, same shape. ``attention`` when a fused attention kernel
-    runs, or a softmax (also one in pieces: exp and sums) between two matrix products; ``transformer block`` when
-    further products follow it (in a backward pass: go before it); else the family with the most time. ``is_turn``: such
-    launches follow one another, so that what follows the attention may stand before it.
+    rows: positions in the sequence; duration int64, same shape. ``attention`` where `attentions` finds one;
+    ``transformer block`` when further products follow it (in a backward pass: go before it); else the family with the
+    most time. ``is_turn``: such launches follow one another, so that what follows the attention may stand before it.
     """
-    family = with_softmax(traits, rows)
     time = np.bincount(traits.family[rows], weights=np.maximum(duration, 1), minlength=len(FAMILIES))
     shares = time / time.sum()
-    is_product = family == _CODE["gemm"]
-    core = np.flatnonzero(np.isin(family, _CORES))
-    fused = len(core) > 0
-    if not fused and is_product.sum() >= 2:
-        core = np.flatnonzero(family == _CODE["softmax"])
-        core = _without_loss(traits, rows, core, np.flatnonzero(is_product))
-    if len(core):
-        after, before = int(is_product[core[-1] :].sum()), int(is_product[: core[0]].sum())
+    cores, products = attentions(traits, rows), rows[traits.is_product[rows]]
+    if len(cores):
+        after, before = int((products > cores[-1]).sum()), int((products < cores[0]).sum())
         # after attention itself come the product with the values, where it is not part of a fused kernel, and the
         # projection; an MLP has two more. A gradient has two products for each.
         backward = has_gradients(traits, rows)
-        own = 1 if fused else 2
-        if is_turn and is_product.sum() >= (own + 3) * (1 + backward):
+        own = 1 if traits.family[cores[0]] in _CORES else 2
+        if is_turn and len(products) >= (own + 3) * (1 + backward):
             return "transformer block"
         if before >= 2 * own + 4 if backward else after >= own + 2:
             return "transformer block"
-        return "attention" if family[core[0]] != _CODE["state_space"] else "state space"
+        return "attention" if traits.family[cores[0]] != _CODE["state_space"] else "state space"
     for name in ("convolution", "gemm"):
         if shares[_CODE[name]] >= 0.3:
             return _TYPE_OF_FAMILY.get(name, name)
@@ -232,11 +229,10 @@ def parts_of_block(
     is_block = len(core) <= 2 and guess_type(traits, rows, duration) == "transformer block"
     if not is_block or traits.is_backward[rows].any():
         return []
-    family = with_softmax(traits, rows)
-    products = np.flatnonzero(family == _CODE["gemm"])
-    is_fused = bool(np.isin(family, _CORES).any())
-    after = products[products > core[-1]] if len(core) else products
-    skipped = 0 if is_fused else 1
+    family = traits.family[rows]
+    after = np.flatnonzero(traits.is_product[rows])
+    after = after[after > core[-1]]
+    skipped = 0 if family[core[0]] in _CORES else 1
     again = (symbols[1:-1] == symbols[0]) & (symbols[2:] == symbols[1])
     norm = np.flatnonzero(np.r_[False, again, False])
     if not ((norm > after[skipped]) & (norm < after[skipped + 1])).any():
@@ -244,7 +240,7 @@ def parts_of_block(
     norm = norm[(norm > after[skipped]) & (norm < after[skipped + 1])]
     cut = int(norm[0]) if len(norm) else int(after[skipped + 1])
     word = "experts" if traits.is_expert[rows[cut:]].any() else "MLP"
-    mixer = "state space" if len(core) and family[core[0]] == _CODE["state_space"] else "attention"
+    mixer = "state space" if family[core[0]] == _CODE["state_space"] else "attention"
     return [(0, cut, mixer), (cut, len(rows), word)]
 
 
