@@ -110,9 +110,9 @@ def _answer(trial: _Trial, question: int) -> list[dict[str, object]]:
 
 def limits_of(gains: Sequence[Gain], together: Gain) -> tuple[tuple[str, ...], bool]:
     """Which resources limit, of gains in order, largest first: the first, and a second one whose interval meets that of
-    the first; and whether others save much together with it and little alone."""
-    is_balanced = together.is_shown and sum(max(one.gain_ratio, 0.0) for one in gains) < together.gain_ratio / 2
-    first = gains[0]
+    the first; and whether they hide one another: what only all together save is more than the first saves."""
+    first, alone = gains[0], sum(max(one.gain_ratio, 0.0) for one in gains)
+    is_balanced = together.is_shown and together.gain_ratio - alone > first.gain_ratio
     low = first.gain_ratio - first.margin_ratio
     second = [one for one in gains[1:2] if one.gain_ratio + one.margin_ratio >= low and not is_balanced]
     return tuple(one.resources[0] for one in (first, *second) if one.is_shown), is_balanced
