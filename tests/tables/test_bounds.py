@@ -50,6 +50,20 @@ def test_a_bound_of_graphs_is_of_all_places(most_us, tmp_path):
     assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
 
 
+def test_a_graph_has_no_host_code_between_its_nodes_however_long(tmp_path):
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for number in range(30):
+                    is_long = number in (10, 20) and "graph" not in thread.m.edit.flags
+                    thread.host(2_000 if is_long else 20)
+                    thread.launch(ELEMENTWISE, 2)
+                thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
+    assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
+
+
 def test_what_reads_save_is_of_reads_alone(tmp_path):
     """Five reads in each step, beside ten waits for the device that stay."""
 

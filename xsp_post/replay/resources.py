@@ -274,9 +274,13 @@ def _without_orders(of: Altered, _: float) -> None:
 
 
 def _without_launch_code(of: Altered, _: float) -> None:
-    """Launches and what the host does before each, up to 1 ms, take no time."""
+    """Launches and what the host does before each take no time: between two launches of one execution all of it, else
+    up to 1 ms."""
     _launches(of, 0.0)
-    of.amounts.before_ns[of.launches()[1] & (of.amounts.before_ns < LUMP_NS)] = 0
+    (launched, calls), execution = of.launches(), np.full(len(of.calls) + 1, -1)
+    execution[of.operations.call[launched]] = of.operations.iteration[launched]
+    inside = calls & (execution[:-1] >= 0) & (execution[:-1] == execution[of.graph.source_call])
+    of.amounts.before_ns[inside | calls & (of.amounts.before_ns < LUMP_NS)] = 0
 
 
 def _at_its_quickest(of: Altered, _: float) -> None:
