@@ -77,24 +77,30 @@ def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     these calls."""
     launches, activities = trace.launches, trace.activities
     order, _ = _named(trace, PATTERNS["query"])
-    if len(order) < _LEAST_QUERIES or not len(activities):
+    process, thread, start, end = (
+        launches[name].to_numpy() for name in ("process_index", "thread_index", "start_ns", "end_ns")
+    )
+    order = order[np.lexsort((start[order], thread[order]))]
+    again = (np.diff(thread[order]) == 0) & (start[order[1:]] - end[order[:-1]] < _AGAIN_NS)
+    *_, long = _runs(again)
+    if not long.any() or not len(activities):
         return order[:0], order[:0], order[:0]
-    process, start, end = (launches[name].to_numpy() for name in ("process_index", "start_ns", "end_ns"))
-    by_thread = np.lexsort((start, launches["thread_index"].to_numpy()))
-    place = np.empty(len(launches), np.int64)
-    place[by_thread] = np.arange(len(launches))
-    order = order[np.argsort(place[order])]
-    again = (np.diff(place[order]) == 1) & (start[order[1:]] - end[order[:-1]] < _AGAIN_NS)
-    again &= np.diff(launches["thread_index"].to_numpy()[order]) == 0
-    begins = np.flatnonzero(np.append(True, ~again))
-    lasts = np.append(begins[1:], len(order)) - 1
-    long = lasts - begins >= _LEAST_QUERIES - 1
+    place = np.empty(len(launches), np.int32)
+    place[np.lexsort((start, thread))] = np.arange(len(launches), dtype=np.int32)
+    begins, lasts, long = _runs(again & (np.diff(place[order]) == 1))
     first, before, last = order[begins[long]], order[lasts[long] - 1], order[lasts[long]]
     ends, of = activities["end_ns"].to_numpy(), activities["process_index"].to_numpy().astype(np.int64)
     ended = _neighbour(of, ends, process[last].astype(np.int64), end[last] + _CLOCKS_NS, -1)
     said = (ended >= 0) & (ends[ended] >= start[before] - _CLOCKS_NS)
     run = np.repeat(np.arange(len(begins)), np.diff(np.append(begins, len(order))))
     return first[said], last[said], order[np.isin(run, np.flatnonzero(long)[said])]
+
+
+def _runs(again: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The first and the last call of each run of calls that come again, and whether it is long enough for a poll."""
+    begins = np.flatnonzero(np.append(True, ~again))
+    lasts = np.append(begins[1:], len(again) + 1) - 1
+    return begins, lasts, lasts - begins >= _LEAST_QUERIES - 1
 
 
 def host_functions(trace: Trace, launch_id: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -25,6 +25,8 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     loose = (parent == 0) | (is_model[parent] & (thread != thread[parent]))
     inferred = nodes["kind"].to_numpy() == int(NodeKind.INFERRED)
     loose &= ~is_model & (inferred | (nodes["kind"].to_numpy() <= int(SpanKind.ANNOTATION))) & (thread >= 0)
+    if not loose.any():
+        return nodes
     target = np.full(len(nodes), -1, parent.dtype)
     # a phase of the other thread is not a place for the other thread's ranges
     is_plain = names.node_is("role", "phase", "")

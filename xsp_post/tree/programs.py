@@ -49,13 +49,18 @@ def _places(
     pause = np.diff(at)
     can = (np.arange(1, n) >= least) & (np.arange(1, n) <= n - least)
     can &= pause > constants.clear_pause * np.median(pause) if n > 1 else False
+    places = np.flatnonzero(can)
     for weight in (np.ones(n), ns):
-        total, gone, come = np.cumsum([weight, *(np.bincount(k[code], weight, n) for k in (last, first))], axis=1)
-        can &= (gone >= constants.alike_ratio * total)[:-1]
-        can &= (total[-1] - come >= constants.alike_ratio * (total[-1] - total))[:-1]
-    if not can.any():
+        total, of = np.cumsum(weight), np.bincount(code, weight)
+        gone, come = (
+            np.append(0, np.cumsum(of[np.argsort(k)]))[np.searchsorted(np.sort(k), places, side="right")]
+            for k in (last, first)
+        )
+        is_new = total[-1] - come >= constants.alike_ratio * (total[-1] - total[places])
+        places = places[is_new & (gone >= constants.alike_ratio * total[places])]
+    if not len(places):
         return []
-    k = int(np.argmax(np.where(can, pause, 0))) + 1
+    k = int(places[np.argmax(pause[places])]) + 1
     before, behind = ((name[one], ns[one], at[one], constants) for one in (slice(k), slice(k, n)))
     return [*_places(*before, offset, least), offset + k, *_places(*behind, offset + k, least)]
 
