@@ -12,6 +12,7 @@ from recorded import tree_of
 
 from xsp_post.hierarchy import build_tree
 from xsp_post.ingest.sources import load
+from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.tree import other_threads
 
@@ -116,7 +117,7 @@ def test_the_holder_is_the_shortest_of_the_same_execution_around_a_range_if_it_i
     nodes = pd.DataFrame({name: np.array([row[k] for row in rows], np.int64) for k, name in enumerate(names)})
     nodes = nodes.assign(end_ns=nodes["start_ns"] + nodes["length"], depth=1)
     at, where = np.arange(len(rows)), nodes["iteration_index"].to_numpy()
-    found = other_threads._innermost(nodes, where, at[: len(holders)], at[len(holders) :])
+    found = other_threads.innermost_of_another(nodes, where, at[: len(holders)], at[len(holders) :])
     for row, (thread, begin, span, run) in enumerate(rows[len(holders) :]):
         around = [
             (n, i, t) for i, (t, s, n, r) in enumerate(holders)
@@ -136,3 +137,44 @@ def test_nodes_of_another_thread_than_the_one_above():
     alone = nodes.assign(thread_index=[-1, 0, 0, 0, -1, 0, 0])
     assert not other_threads.is_of_other_thread(alone).any()
     assert other_threads.own_forest(alone)[0].tolist() == nodes["parent_id"].tolist()
+
+
+def folds(tmp_path, *, with_operators):
+    """Three ranges of five training steps each: four layers forward on thread 100, backward on thread 200."""
+    builder, t = ExportBuilder(), 0
+    works = {
+        "aten::linear": "ampere_sgemm_128x64_tn", "aten::layer_norm": "vectorized_layer_norm_kernel",
+        "aten::gelu": "vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>",
+    }  # fmt: skip
+    gradients = {
+        "GeluBackward0": "vectorized_elementwise_kernel<4, at::native::GeluBackwardCUDAKernelImpl>",
+        "NativeLayerNormBackward0": "layer_norm_grad_input_kernel", "AddmmBackward0": "ampere_sgemm_128x64_nt",
+    }  # fmt: skip
+    for fold in range(3):
+        begin = t
+        for _ in range(5):
+            for thread, kernels in ((100, works), (200, gradients)):
+                builder.thread(thread)
+                for _layer in range(4):
+                    for text, kernel in kernels.items():
+                        word = text if thread == 100 else f"autograd::engine::evaluate_function: {text}"
+                        if with_operators:
+                            builder.range(word, t + 1, t + 19)
+                        builder.kernel(kernel, launch=(t + 2, t + 4), run=(t + 5, t + 15))
+                        t += 20
+            builder.thread(100).kernel(
+                "multi_tensor_apply_kernel<FusedAdamMath>", launch=(t, t + 2), run=(t + 3, t + 9)
+            )
+            t += 100
+        builder.thread(100).range(f"fold {fold}", begin, t)
+        t += 50
+    return build_tree(load(builder.write(tmp_path / f"{with_operators}.sqlite")).trace)
+
+
+def test_operators_of_another_thread_are_looked_into_with_the_execution(tmp_path):
+    found = []
+    for with_operators in (False, True):
+        tree = folds(tmp_path, with_operators=with_operators)
+        layers = tree.nodes[tree.nodes["level"].eq(int(Level.LAYER)) & tree.nodes["is_inferred"]]
+        found.append(layers["kernel_count"].value_counts().to_dict())
+    assert found[0] == found[1]

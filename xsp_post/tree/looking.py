@@ -27,6 +27,7 @@ from xsp_post.tree.executions import OUTERMOST, TRAINING
 from xsp_post.tree.insertion import inserted
 from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.operator_blocks import inside_of, name_by_operators, open_operators
+from xsp_post.tree.other_threads import innermost_of_another
 from xsp_post.tree.ranges import Periods
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.labels import BACKWARD, FORWARD, OPTIMISER
@@ -53,7 +54,8 @@ def outside_ranges(draft: Draft) -> Draft:
     # A call of cuDNN or cuBLAS does not show the structure of the program: what only such ranges hold is open as well.
     # Operators without modules fold into the blocks they repeat in.
     operators = open_operators(draft.names, nodes, draft.activities, draft.constants)
-    ranges = (draft.column("parent_id") == 0) & (draft.column("level") != int(Level.LIBRARY))
+    is_top, is_library = draft.column("parent_id") == 0, draft.column("level") == int(Level.LIBRARY)
+    ranges = is_top & ~is_library
     if chosen is not None and len(chosen.processes):  # the ranges are parts of what repeats
         ranges &= draft.column("kind") <= int(SpanKind.ANNOTATION)
         ranges &= np.isin(draft.column("process_index"), chosen.processes)
@@ -62,7 +64,7 @@ def outside_ranges(draft: Draft) -> Draft:
         has_models = (draft.column("level") == int(Level.MODEL)).any()
         ranges &= draft.names.node_is("role", "operator") & (len(draft.turns) > 0 or not has_models)
         operators &= ranges
-    uncovered = outside | alone | (_library_alone(nodes) | inside_of(ranges, nodes))[draft.node]
+    uncovered = outside | alone | inside_of(ranges | (is_top & is_library), nodes)[draft.node]
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
@@ -179,12 +181,6 @@ def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:
     process = distinct(draft.activities["process_index"].to_numpy()[alone])
     has_none = np.isin(found.nodes["process_index"].to_numpy(), process)
     return np.where(has_none, *((home or [0])[0] for home in homes[::-1]))
-
-
-def _library_alone(nodes: pd.DataFrame) -> np.ndarray:
-    """Which nodes are library calls, or lie in one, outside every other range; bool per node."""
-    parent, level = nodes["parent_id"].to_numpy(), nodes["level"].to_numpy()
-    return inside_of((level == int(Level.LIBRARY)) & (parent == 0), nodes)
 
 
 def _named(draft: Draft, found: Inference, rows: np.ndarray, operators: np.ndarray) -> None:
@@ -373,8 +369,9 @@ def blocks_inside(draft: Draft) -> Draft:
 
 
 def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarray:
-    """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,)."""
-    level, kind, parent = (draft.column(c) for c in ("level", "kind", "parent_id"))
+    """For each node the recorded range to be looked into that it lies in (or is), −1 none; int64 (nodes,). Operators of
+    another thread lie in that which covers them, as kernels without operators do."""
+    level, kind, parent, thread = (draft.column(c) for c in ("level", "kind", "parent_id", "thread_index"))
     count = len(parent)
     node, works = draft.node, draft.works()
     own = rollup.sums_per_node(node[works], draft.length()[works], count)
@@ -399,7 +396,11 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     part = np.flatnonzero(recorded & ~operators & (inside_count >= draft.constants.fewest_launches) & (parent >= 0))
     part = part[~in_closed[part] & (in_layers[part] < draft.constants.most_ratio * held[part])]
     _open_the_parts(draft.nodes, is_open, part, inside_count, draft.constants.most_ratio)
-    return forest_of(parent).nearest(is_open)
+    home, around = forest_of(parent).nearest(is_open), np.full(count, -1)
+    loose = np.flatnonzero(operators & ((home < 0) | (thread != thread[home])))
+    around[loose] = innermost_of_another(draft.nodes, draft.column("process_index"), np.flatnonzero(is_open), loose)
+    around = layering.inherit(around, parent)
+    return np.where(around >= 0, around, home)
 
 
 def _without_layers(draft: Draft, is_layer: np.ndarray) -> np.ndarray:

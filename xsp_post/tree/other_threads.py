@@ -36,7 +36,7 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     where = np.where(iteration >= 0, int(nodes["process_index"].max()) + 1 + iteration, nodes["process_index"])
     is_unnamed = inferred | names.node_is("role", "operator")
     for rows in (np.flatnonzero(loose & ~is_unnamed), np.flatnonzero(loose & is_unnamed)):
-        target[rows] = _innermost(nodes, where, holders, rows)
+        target[rows] = innermost_of_another(nodes, where, holders, rows)
         holders = np.union1d(holders, np.flatnonzero(is_plain))
     if (target < 0).all():
         return nodes
@@ -44,7 +44,7 @@ def under_their_step(nodes: pd.DataFrame, names: NodeNames) -> pd.DataFrame:
     return nodes.assign(parent_id=changed, depth=depths(changed))
 
 
-def _innermost(nodes: pd.DataFrame, where: np.ndarray, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
+def innermost_of_another(nodes: pd.DataFrame, where: np.ndarray, holders: np.ndarray, loose: np.ndarray) -> np.ndarray:
     """The shortest holder in the same place (``where``: a number per node) around each loose range; −1 none, or one of
     its own thread."""
     thread, depth, start, end = (nodes[c].to_numpy() for c in ("thread_index", "depth", "start_ns", "end_ns"))
