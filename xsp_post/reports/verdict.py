@@ -343,7 +343,7 @@ def window_of(results: Results, limit: Limit) -> str:
     window = format_ns(limit.of_device_ns)
     rows = limits.answers(results, limit)
     count = int(rows["execution_count"].max()) if len(rows) and limit.scope == "execution" else 0
-    known = of_captures(results, "iterations", limit.captures, ["capture_id", "phase", "is_warmup"])
+    known = of_captures(results, "iterations", limit.captures, ["phase", "is_warmup"])
     is_warmup = known["is_warmup"].astype(bool)
     if count and rows["is_part"].eq(True).any():  # the time is that of all
         count = int((~is_warmup).sum())
