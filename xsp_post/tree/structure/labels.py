@@ -111,14 +111,14 @@ def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
 
 
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
-    """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions
-    or softmaxes between matrix products, and no embedding. ``may_look_up``: also with one (a layer picks tokens for its
-    experts)."""
+    """Whether launches look like one layer of a transformer rather than like a whole model: one or two attentions,
+    softmaxes or exps (of a scan) between matrix products, and no embedding. ``may_look_up``: also with one (a layer
+    picks tokens for its experts)."""
     family, products = traits.family[rows], np.flatnonzero(traits.is_product[rows])
     if len(products) < 2 or (not may_look_up and (family == _CODE["embedding"]).any()):
         return False
-    softmaxes = family[products[0] : products[-1]] == _CODE["softmax"]
-    return 1 <= max(len(attentions(traits, rows)), softmaxes.sum()) <= 2
+    is_mixing = traits.is_exponential[rows] | (family == _CODE["softmax"])
+    return 1 <= max(len(attentions(traits, rows)), is_mixing[products[0] : products[-1]].sum()) <= 2
 
 
 def is_part_of_network(traits: Traits, rows: np.ndarray) -> bool:
