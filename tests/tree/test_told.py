@@ -54,6 +54,8 @@ RIGHT = (
     # the launches say better what a step is than ranges that no text names: averaged weights, tests behind steps
     ("vit_finetune_amp", "all"), ("dpo_preferences", "marks"), ("sac_updates", "all"),
     ("gnn_full_batch", "all"), ("vqvae_epochs", "all"),
+    # gradients whose operators were recorded lie in the range that covers them
+    ("kfold_tabular", "all"),
     # tokens whose passes end with their layers
     ("whisper_chunks", "none"), ("whisper_chunks", "all"),
     # scans whose exps stand where a softmax does in other layers
