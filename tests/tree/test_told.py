@@ -60,6 +60,8 @@ RIGHT = (
     ("whisper_chunks", "none"), ("whisper_chunks", "all"),
     # scans whose exps stand where a softmax does in other layers
     ("mamba_reference_scan", "none"),
+    # layers of many launches that a head follows are of one pass: a prompt, a test behind steps
+    ("mamba2_generate", "all"), ("mamba2_generate", "none"), ("graphgps_zinc", "all"),
 )  # fmt: skip
 
 
@@ -100,6 +102,11 @@ READ_WRONGLY = {
     ("donut_parse_pages", "none", "executions"): "the pass of an encoder is one beside those of a decoder's tokens",
     ("embed_server", "none", "layers"): "embeddings with their norm are no layer",
     ("realesrgan_tiles", "none", "layers"): "blocks of three equal blocks each, in tiles of other shapes",
+    ("efficientnet_bench", "marks", "executions"): "ranges of batch sizes hold seven timed calls each",
+    ("ppocr_pages", "none", "executions"): "a page is one pass of a detector and one to three of a recogniser",
+    ("rife_video", "none", "layers"): "three blocks of convolutions and two networks that go down and up",
+    ("pcgrad_nyu", "all", "executions"): "projected gradients stand between a step's backward work and its update",
+    ("controlnet_lcm", "none", "layers"): "two networks that go down in each step, and a third that goes up, too",
 }
 
 

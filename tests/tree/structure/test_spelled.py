@@ -17,11 +17,14 @@ KERNELS = {
 ATTENTION, MLP = "nqcAo+", "nfug+"  # other letters are matrix products
 
 
-def found_in(launches: str, kind: str, level: str) -> list[str]:
+def found_in(launches: str, kind: str, level: str, pause_before: str = "") -> list[str]:
     """The executions or the layers that are found, as they are spelled."""
     letters = sorted(set(launches))
     names = np.array([KERNELS.get(letter, f"ampere_sgemm_{ord(letter)}x64_tn") for letter in letters], object)
-    nodes = infer(launch_frame(np.array([letters.index(letter) for letter in launches])), names).nodes
+    frame = launch_frame(np.array([letters.index(letter) for letter in launches]))
+    paused = 80_000 * np.cumsum([letter in pause_before for letter in launches])
+    times = ["launch_start_ns", "launch_end_ns", "start_ns", "end_ns"]
+    nodes = infer(frame.assign(**{time: frame[time] + paused for time in times}), names).nodes
     found = nodes[(nodes["level"] == level) & (nodes["kind"] == kind)]
     return [launches[a:b] for a, b in zip(found["first_launch"], found["end_launch"], strict=True)]
 
@@ -36,6 +39,14 @@ def test_tokens_whose_passes_end_with_their_layers_hold_all_of_them():
     prompt, token = (f"E+{one * 3}nLsx" for one in (layer, layer.replace("A", "B")))
     found = layers_of(("KvKv+E+" + (prompt + token * 7)) * 4)
     assert found.count(layer.replace("A", "B")) == 4 * 7 * 3
+
+
+def test_layers_that_a_head_follows_are_of_one_pass():
+    """Layers of a scan take more launches than a network is thought to; what computes behind them is shorter."""
+    layer = "nigkvtcdscpxcs+vscpxcs+vupcKsp+fxvuxcvs+xcvupysksqw+csvKsvxpouscxvu+vxc"
+    token = f"E{(ATTENTION + MLP) * 5}nLsxvcu+x"
+    requests = [f"E{layer.replace('p', product) * 5}nLsxvcu+x{token * 10}" for product in "pyzj"]
+    assert found_in("".join(requests), "iteration", "MODEL", pause_before="E") == requests
 
 
 def test_blocks_of_several_products_are_no_groups_of_single_products():

@@ -536,6 +536,8 @@ def _main_kinds(structure: Structure, is_turn: np.ndarray, launches: Launches) -
     share = _shares(structure, is_turn, launches.duration)
     used = np.unique(structure.turn_kind[is_turn]).tolist()
     named = [k for k in used if kinds[k].role in (STEP, PASS)]
+    layers = _kinds_of_layers(structure, is_turn, launches) if named else set()
+    used = [k for k in used if k not in layers]
     large = [k for k in used if share[k] >= constants.most_ratio**2]
     if large and share[named].sum() < constants.most_ratio / 2:
         return large
@@ -750,8 +752,8 @@ def _with_others(
         begins = np.zeros(1, np.int64) if is_again else np.unique(np.concatenate(found))
         turns, kind_of = _turns_between(structure, passes, a, b), dict[int, int]()
         if (loops.turn_end - loops.turn_start)[turns].sum() >= constants.holds_ratio * (b - a):  # and what is left
-            begins = np.r_[a, loops.turn_start[turns[1:]], loops.turn_end[turns[-1:]]] - a
-            begins = begins[begins <= works.max(initial=-1)]
+            begins = _passes_of(loops.turn_start[turns], loops.turn_end[turns], b, launches) - a
+            begins = np.r_[0, begins[begins <= works.max(initial=-1)]]
             kind_of = dict(zip((a + begins).tolist(), structure.turn_kind[turns].tolist(), strict=False))
         several = len(inside) > max(len(begins), 1) and not has_gradients(traits, rows)
         if len(works) and not several and len(begins) and begins[0] <= works[0]:
@@ -797,6 +799,34 @@ def _turns_between(structure: Structure, mask: np.ndarray, a: int, b: int) -> np
     rows = np.flatnonzero(mask & (start >= a) & (end <= b))
     rows = rows[np.lexsort((-end[rows], start[rows]))]
     return rows[start[rows] >= np.r_[a, np.maximum.accumulate(end[rows])[:-1]]] if len(rows) else rows
+
+
+def _passes_of(start: np.ndarray, end: np.ndarray, stop: int, launches: Launches) -> np.ndarray:
+    """Where executions made of these turns begin, the first one aside, and what is left up to ``stop``: a turn each, or
+    all up to a last layer, behind which the next one begins where the host pauses longest."""
+    ends, after = _are_last_layers(start, end, stop, launches), np.r_[start[1:], stop]
+    if not ends[-1]:
+        return np.r_[start[1:], end[-1:]]
+    pieces = zip(end[ends].tolist()[:-1], after[ends].tolist(), strict=False)
+    return np.array([first + int(np.argmax(launches.pause[first : last + 1])) for first, last in pieces], np.int64)
+
+
+def _are_last_layers(start: np.ndarray, end: np.ndarray, stop: int, launches: Launches) -> np.ndarray:
+    """Layers end before a pass does: behind which turns something computes that is shorter than half of one."""
+    after, works = np.r_[start[1:], stop], does_layer_work(launches.traits, np.arange(len(launches)))
+    works = np.r_[0, np.cumsum(works)]
+    return (works[after] > works[end]) & (after - end < launches.constants.most_ratio * (end - start))
+
+
+def _kinds_of_layers(structure: Structure, is_turn: np.ndarray, launches: Launches) -> set[int]:
+    """Kinds of turns in rows that all end with a last layer, those that are made of loops aside."""
+    loops, turns = structure.loops, np.flatnonzero(is_turn)
+    turns = turns[np.argsort(loops.turn_start[turns], kind="stable")]
+    start, end, kind = loops.turn_start[turns], loops.turn_end[turns], structure.turn_kind[turns]
+    in_row = end == np.r_[start[1:], -1]
+    others = kind[~in_row & ~_are_last_layers(start, end, len(launches), launches)]
+    least, kinds = launches.constants.most_ratio, structure.kinds
+    return {k for k in set(kind[in_row]) - set(others) if _in_loops(structure, kinds[k]) < least * kinds[k].period}
 
 
 def _usual_turn(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, kind: int) -> tuple[int, int]:
