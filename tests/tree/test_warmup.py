@@ -10,7 +10,10 @@ from generators.machine import Machine, Program, write
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.pipeline import captures_of
+from xsp_post.model.results import Analysis
+from xsp_post.pipeline import analyze, captures_of
+from xsp_post.reports.verdict import window_of
+from xsp_post.tables.analyses.limits import find_limit
 from xsp_post.tree.iterations import mark_warmup
 from xsp_post.tree.structure.constants import DEFAULTS
 
@@ -121,8 +124,7 @@ def test_a_longer_execution_that_has_more_kernels_is_slow_only_beyond_them():
     assert marked([200, 100, 100, 100], kernels=[5, 10, 10, 10])[0] == [True, False, False, False]
 
 
-@pytest.mark.parametrize("crops", [(4, 6, 4, 2, 6, 4, 3, 4, 6, 4, 5, 4), (6, 4, 4, 4, 6, 4, 4, 5, 4, 4, 4, 4)])
-def test_executions_unlike_the_most_frequent_one_are_no_warm_up(crops, tmp_path):
+def detector(crops, folder):
     """A detector looks at as many crops as it finds: other launch sequences, all through the recording."""
     thread = Machine(Random(1)).thread()
     for count in crops:
@@ -139,7 +141,27 @@ def test_executions_unlike_the_most_frequent_one_are_no_warm_up(crops, tmp_path)
                 thread.host(3)
                 thread.launch(name, us)
         thread.sync()
-    written = write(Program("detector", [thread.m], []), tmp_path / "program")
-    iterations = captures_of([written]).frame("iterations")
+    return captures_of([write(Program("detector", [thread.m], []), folder / "program")])
+
+
+@pytest.mark.parametrize("crops", [(4, 6, 4, 2, 6, 4, 3, 4, 6, 4, 5, 4), (6, 4, 4, 4, 6, 4, 4, 5, 4, 4, 4, 4)])
+def test_executions_unlike_the_most_frequent_one_are_no_warm_up(crops, tmp_path):
+    iterations = detector(crops, tmp_path).frame("iterations")
     assert len(iterations) >= 11
     assert not iterations["is_warmup"].any()
+
+
+def test_an_execution_that_was_cut_off_is_left_out_and_counts_as_no_warm_up(tmp_path):
+    """Only those before what is measured are counted as warm-up."""
+    assert detector((12,) * 20 + (4,), tmp_path).frame("iterations")["is_warmup"].tolist() == [False] * 20 + [True]
+    thread = Machine(Random(1)).thread()
+    for _ in range(8):
+        with thread.range("step"):
+            for _ in range(9):
+                thread.launch("gemm", 30)
+        thread.sync()
+    results = analyze([write(Program("steps", [thread.m], []), tmp_path / "steps")])
+    for row, said in ((0, "executions after 1 warm-up)"), (7, "executions)")):
+        iterations = results.frame("iterations").assign(is_warmup=np.arange(8) == row)
+        changed = Analysis({**results.frames, "iterations": iterations}, results.findings)
+        assert said in window_of(changed, find_limit(changed))
