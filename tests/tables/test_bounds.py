@@ -234,3 +234,20 @@ def test_host_code_that_moves_is_sure_to_save_its_own_time_alone(tmp_path):
     results, gain = run_again(told, Edit(flags=frozenset({"moved"})), tmp_path)
     said = advised(results, "host-code")
     assert abs(sure_ratio(said) - gain) < SLACK < said.bound_ratio - gain
+
+
+def test_copying_once_is_sure_to_save_the_calls_alone(tmp_path):
+    """All bytes of the pieces are copied still."""
+
+    def told(thread: Thread) -> None:
+        count = 1 if "together" in thread.m.edit.flags else 30
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(count):
+                    thread.copy(3_000_000 // count)
+                for _ in range(30):
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+                thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"together"})), tmp_path)
+    assert sure_ratio(advised(results, "copy-together")) <= gain + SLACK
