@@ -107,7 +107,7 @@ def attentions(traits: Traits, rows: np.ndarray) -> np.ndarray:
     )
     loud = np.flatnonzero(kind != ord(" "))
     found = _BETWEEN_PRODUCTS.finditer(kind[loud].astype(np.uint8).tobytes())
-    return rows[loud[[one.start(one.lastindex) for one in found]]]
+    return rows[loud[[one.start(one.lastindex or 0) for one in found]]]
 
 
 def is_one_layer(traits: Traits, rows: np.ndarray, *, may_look_up: bool = False) -> bool:
