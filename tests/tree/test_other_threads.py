@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
+import pytest
 from builders import ExportBuilder
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,13 +140,15 @@ def test_nodes_of_another_thread_than_the_one_above():
     assert other_threads.own_forest(alone)[0].tolist() == nodes["parent_id"].tolist()
 
 
+WORKS = {
+    "aten::linear": "ampere_sgemm_128x64_tn", "aten::layer_norm": "vectorized_layer_norm_kernel",
+    "aten::gelu": "vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>",
+}  # fmt: skip
+
+
 def folds(tmp_path, *, with_operators):
     """Three ranges of five training steps each: four layers forward on thread 100, backward on thread 200."""
     builder, t = ExportBuilder(), 0
-    works = {
-        "aten::linear": "ampere_sgemm_128x64_tn", "aten::layer_norm": "vectorized_layer_norm_kernel",
-        "aten::gelu": "vectorized_elementwise_kernel<4, at::native::GeluCUDAKernelImpl>",
-    }  # fmt: skip
     gradients = {
         "GeluBackward0": "vectorized_elementwise_kernel<4, at::native::GeluBackwardCUDAKernelImpl>",
         "NativeLayerNormBackward0": "layer_norm_grad_input_kernel", "AddmmBackward0": "ampere_sgemm_128x64_nt",
@@ -153,7 +156,7 @@ def folds(tmp_path, *, with_operators):
     for fold in range(3):
         begin = t
         for _ in range(5):
-            for thread, kernels in ((100, works), (200, gradients)):
+            for thread, kernels in ((100, WORKS), (200, gradients)):
                 builder.thread(thread)
                 for _layer in range(4):
                     for text, kernel in kernels.items():
@@ -178,3 +181,22 @@ def test_operators_of_another_thread_are_looked_into_with_the_execution(tmp_path
         layers = tree.nodes[tree.nodes["level"].eq(int(Level.LAYER)) & tree.nodes["is_inferred"]]
         found.append(layers["kernel_count"].value_counts().to_dict())
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("with_operators", [False, True])
+def test_passes_beside_the_marked_ones_are_found_whether_operators_were_recorded_or_not(tmp_path, with_operators):
+    """Two passes of ten layers outside every range, and ten more in a range each."""
+    builder, t = ExportBuilder(), 0
+    for number in range(12):
+        begin = t
+        head = ("aten::linear", "ampere_sgemm_32x32_tn"), ("aten::softmax", "cunn_SoftMaxForward")
+        for text, kernel in (("aten::embedding", "indexSelectLargeIndex"), *(list(WORKS.items()) * 10), *head):
+            if with_operators:
+                builder.range(text, t + 1, t + 19)
+            builder.kernel(kernel, launch=(t + 2, t + 4), run=(t + 5, t + 15))
+            t += 20
+        if number >= 2:
+            builder.range(f"request {number}", begin, t)
+        t += 500
+    tree = build_tree(load(builder.write(tmp_path / "a.sqlite")).trace)
+    assert len(tree.iterations) == 12

@@ -55,7 +55,7 @@ RIGHT = (
     ("vit_finetune_amp", "all"), ("dpo_preferences", "marks"), ("sac_updates", "all"),
     ("gnn_full_batch", "all"), ("vqvae_epochs", "all"),
     # gradients whose operators were recorded lie in the range that covers them
-    ("kfold_tabular", "all"),
+    ("kfold_tabular", "all"), ("activation_patching", "all"),
     # tokens whose passes end with their layers
     ("whisper_chunks", "none"), ("whisper_chunks", "all"),
     # scans whose exps stand where a softmax does in other layers

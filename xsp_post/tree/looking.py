@@ -61,8 +61,10 @@ def outside_ranges(draft: Draft) -> Draft:
         ranges &= np.isin(draft.column("process_index"), chosen.processes)
         operators = ranges | (operators & inside_of(ranges, nodes))
     else:
-        has_models = (draft.column("level") == int(Level.MODEL)).any()
-        ranges &= draft.names.node_is("role", "operator") & (len(draft.turns) > 0 or not has_models)
+        ranges &= draft.names.node_is("role", "operator")
+        loose, models = np.flatnonzero(ranges), np.flatnonzero(draft.column("level") == int(Level.MODEL))
+        around = innermost_of_another(nodes, draft.column("process_index"), models, loose)
+        ranges[loose] = (len(draft.turns) > 0) | (around < 0)
         operators &= ranges
     uncovered = outside | alone | inside_of(ranges | (is_top & is_library), nodes)[draft.node]
     rows = np.flatnonzero(draft.works())
