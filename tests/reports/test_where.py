@@ -548,7 +548,7 @@ def test_host_code_between_ranges_is_named_by_what_comes_next(has_part, next_wor
 def test_kinds_of_executions_are_told_apart_by_ranges_of_the_program(tmp_path):
     """Its owner has ranges "train" and "render", and read "in iteration", a name that was inferred inside of them."""
     _, _, found = said(machine.write(program_of("nerf_rays", "marks"), tmp_path / "report.sqlite"), Options())
-    assert [one.name.rpartition(" in ")[2] for one in found[:2]] == ["render", "train"]
+    assert [one.name.rpartition(" in ")[2] for one in found[:2]] == ["train", "render"]
 
 
 @pytest.mark.parametrize(("name", "ranges"), [("nbeats_ensemble", "all"), ("multi_lora_server", "marks")])

@@ -24,7 +24,7 @@ BELOW = {
 }  # fmt: skip
 ABOVE = {
     "fewest_launches": (400, 6), "fewest_parts": (16, 3014), "spare_bits": (400.0, 0), "alike_ratio": (0.9975, 3157),
-    "near_ratio": (0.6, 9), "most_ratio": (0.665, 3153), "holds_ratio": (1.0, 3130), "large_ratio": (0.95, 6),
+    "near_ratio": (0.6, 9), "most_ratio": (0.665, 3153), "holds_ratio": (1.0, 3148), "large_ratio": (0.95, 6),
     "slow_start": (50.0, 13),
 }  # fmt: skip
 SIDES = [(name, *side) for sides in (BELOW, ABOVE) for name, side in sides.items()]
