@@ -315,7 +315,7 @@ def _copies(situation: Situation) -> list[Found]:
                                  is_open=bool(which))  # fmt: skip
     spent = alone + waited if ideal else min(alone + waited, rest)
     hidden = situation.found("overlap-copies", spent, facts, seen, words={"how": how}, is_open=True, ideal=ideal,
-                             likely=likely)  # fmt: skip
+                             likely=likely, has_estimate=not ideal or likely is not None)  # fmt: skip
     return found + hidden
 
 
