@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -180,18 +181,19 @@ def test_weights_that_were_copied_before_stay_before_the_executions(tmp_path):
     assert -what_if(results, ["copy=overlap"]).elapsed.change_ratio < 0.25
 
 
+def steps_with_results(size: int, host_us: int, thread: Thread) -> None:
+    """Steps whose results are copied to pinned memory; the host works on them."""
+    for step in range(12):
+        with thread.range(f"step {step}"):
+            for _ in range(30):
+                thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
+            thread.copy(size, "DtoH")["pageable"] = False
+            thread.host(host_us)
+
+
 def test_a_bound_of_hidden_copies_is_that_of_their_replay(tmp_path):
     """A copy from pinned memory that holds back the host: without that the host is ahead of the device."""
-
-    def told(thread: Thread) -> None:
-        for step in range(12):
-            with thread.range(f"step {step}"):
-                for _ in range(30):
-                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
-                thread.copy(200_000, "DtoH")["pageable"] = False
-                thread.host(400)
-
-    results, gain = run_again(told, Edit(flags=frozenset({"nosync"})), tmp_path)
+    results, gain = run_again(partial(steps_with_results, 200_000, 400), Edit(flags=frozenset({"nosync"})), tmp_path)
     bound = advised(results, "overlap-copies").bound_ratio
     assert bound >= max(gain, -what_if(results, ["copy=overlap"]).elapsed.change_ratio) - SLACK
 
@@ -202,16 +204,7 @@ def sure_ratio(said: Advice) -> float:
 
 def test_hidden_copies_of_results_are_sure_to_save_their_own_time_alone(tmp_path):
     """The host needs them: that it waits for the kernels before them is no part of the copies."""
-
-    def told(thread: Thread) -> None:
-        for step in range(12):
-            with thread.range(f"step {step}"):
-                for _ in range(30):
-                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 20)
-                thread.copy(2_000_000, "DtoH")["pageable"] = False
-                thread.host(800)
-
-    results, gain = run_again(told, Edit(copy=0.0), tmp_path)
+    results, gain = run_again(partial(steps_with_results, 2_000_000, 800), Edit(copy=0.0), tmp_path)
     said = advised(results, "overlap-copies")
     assert abs(sure_ratio(said) - gain) < SLACK < said.bound_ratio - gain
     assert "does not wait" in said.more
