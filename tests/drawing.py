@@ -1,8 +1,8 @@
 """What a run of the whole suite takes of tests that cost much: a drawn part, another one with each seed.
 
 A test function is costly where it stands in `costly.txt` (half a second of processor time or more, all cases together)
-or has the mark `sampled`. Of its cases a twelfth is taken, of five or more two at least; one that has one case is taken
-in one of twelve runs. The mark `guard` says: nothing else holds this promise, and who breaks it hurts a user; such a
+or has the mark `sampled`. Of its cases an eighth is taken, of five or more two at least; one that has one case is taken
+in one of eight runs. The mark `guard` says: nothing else holds this promise, and who breaks it hurts a user; such a
 function is always taken whole.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 COSTLY = Path(__file__).with_name("costly.txt")
 LEAST_S = 0.5  # of processor time, its child processes with it, all cases of a function together
-PART = 12  # one of so many is drawn
+PART = 8  # one of so many is drawn
 MANY = 5  # cases of a function, of which two are taken at least
 WHOLE = 2_000  # collected tests: fewer are no run of the whole suite, and only marked functions are drawn
 
