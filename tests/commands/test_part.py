@@ -134,14 +134,11 @@ def test_an_extract_is_a_store_of_the_part_without_names(source, options, tmp_pa
         called("ingest", source, *chosen, "--quiet", "-o", tmp_path / "whole.xsp.sqlite")
         source, chosen = tmp_path / "whole.xsp.sqlite", []
     small = tmp_path / "small.xsp.sqlite"
-    called("ingest", source, *chosen, "--iteration", "1", "--anonymise", "--quiet", "-o", small)
+    called("export", source, *chosen, "--iteration", "1", "--anonymous", "-o", small)
     held = open_store(small)
     assert held.frame("kernels")["end_ns"].sub(held.frame("kernels")["start_ns"]).tolist() == [2_100, 1_000]
     assert len(held.frame("iterations")) == 1
     names = {str(name) for table in ("kernels", "nodes") for name in held.frame(table)["name"]}
     assert not names & {"gemm", "relu", "step", "one", "two"}
     assert "iteration 1" in called("why", small).stdout
-    called("export", source, *chosen, "--iteration", "1", "--anonymous", "-o", tmp_path / "again.xsp.sqlite")
-    again = open_store(tmp_path / "again.xsp.sqlite")
-    assert all(again.frame(name).equals(held.frame(name)) for name in ("kernels", "nodes", "iterations"))
     assert "--to is missing" in called("export", source).stderr

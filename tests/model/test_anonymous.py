@@ -48,17 +48,17 @@ def test_the_report_and_the_store_can_be_made_of_it(profile, tmp_path):
     assert len(open_store(tmp_path / "s.xsp.sqlite").frame("kernels")) == len(profile.kernels)
 
 
-def test_ingest_report_and_export_take_the_option(captures, tmp_path):
+def test_report_and_export_take_the_option(captures, tmp_path):
     from typer.testing import CliRunner
 
     from xsp_post.cli import app
 
     source, store = captures / "nsys" / "two_kernels_rtx3080.sqlite", tmp_path / "s.xsp.sqlite"
-    done = CliRunner().invoke(app, ["ingest", str(source), "-o", str(store), "--anonymise"])
+    done = CliRunner().invoke(app, ["export", str(source), "-o", str(store), "--anonymous"])
     assert done.exit_code == 0 and "two_kernels" not in done.output
     assert b"two_kernels" not in store.read_bytes()
     for words in (["export", str(source), "--to", "otlp", "-o", "o.json"], ["report", str(source), "-o", "r.html"]):
         words[-1] = str(tmp_path / words[-1])
-        assert CliRunner().invoke(app, [*words, "--anonymise"]).exit_code == 0
+        assert CliRunner().invoke(app, [*words, "--anonymous"]).exit_code == 0
         with open(words[-1], encoding="utf-8") as file:
             assert "two_kernels" not in file.read()

@@ -16,12 +16,12 @@ from xsp_post.model.schemas.units import format_bytes
 @with_options(TREE, PART)
 def export(
     sources: list[Path], to: str | None = None, output: Path | None = None, capture: int | None = None,
-    limit: int | None = None, options: Options = DEFAULTS, anonymise: bool = False, force: bool = False,
+    limit: int | None = None, options: Options = DEFAULTS, anonymous: bool = False, force: bool = False,
     as_json: bool = False,
 ) -> None:  # fmt: skip
     """Write a timeline, flame graph, NVIDIA's own report or all tables for another tool."""
     if to is None:
-        return _write_store(sources, output, options, anonymise, force, as_json)
+        return _write_store(sources, output, options, anonymous, force, as_json)
     from xsp_post import exporters
     from xsp_post.model.results import part_text
 
@@ -30,7 +30,7 @@ def export(
     path = output or exporters.default_path(stem_of(sources[0].name), to)
     shared.spare_sources(sources, path)
     exporters.require_free_path(to, path, force)
-    results = shared.anonymised(shared.results_of(sources, options), anonymise)
+    results = shared.anonymised(shared.results_of(sources, options), anonymous)
     with step(f"writing {path} …"):
         written = exporters.export(results, to, path, capture_id=capture, limit=limit, force=force)
     if as_json:
@@ -59,17 +59,17 @@ def export(
 
 
 def _write_store(
-    sources: list[Path], output: Path | None, options: Options, anonymise: bool, force: bool, as_json: bool
+    sources: list[Path], output: Path | None, options: Options, anonymous: bool, force: bool, as_json: bool
 ) -> None:
     """A store of a part, or with other names: what is sent with a report of a defect."""
     from xsp_post.store.store import write_store
 
-    if not (anonymise or options.is_part):
+    if not (anonymous or options.is_part):
         raise UsageError("--to is missing: in which format to export", code="export-format")
     path = output or Path(f"{stem_of(sources[0].name)}.extract.xsp.sqlite")
     shared.spare_sources(sources, path)
     require_free(path, force)
-    results = shared.anonymised(shared.results_of(sources, options), anonymise)
+    results = shared.anonymised(shared.results_of(sources, options), anonymous)
     with step(f"writing {path} …"):
         write_store(results, path, force=force)
     if as_json:

@@ -15,7 +15,7 @@ from xsp_post.model.options import DEFAULTS, MEMORY, PART, ROOFS, TREE, Options
 @with_options(TREE, ROOFS, PART, MEMORY)
 def ingest(
     sources: list[Path], output: Path | None = None, report: Path | None = None, options: Options = DEFAULTS,
-    strict: bool = False, unattributed_limit: float = 0.05, anonymise: bool = False, force: bool = False,
+    strict: bool = False, unattributed_limit: float = 0.05, force: bool = False,
     depth: int | None = None, verbose: bool = False, top: int = 12, quiet: bool = False, as_json: bool = False,
 ) -> None:  # fmt: skip
     """Read captures, account for every kernel, print the tree and write one store (and one HTML page)."""
@@ -26,16 +26,15 @@ def ingest(
     if report is not None and report.resolve() == store_path.resolve():
         raise UsageError(f"{report} is given twice: for the store and for the report", code="outputs-same")
     reading = shared.begin_reading(sources, options)
-    from xsp_post.model.anonymous import anonymised
     from xsp_post.pipeline import captures_of
     from xsp_post.store.store import StoreWriter
 
     with step("reading captures and writing the store …"), StoreWriter(store_path, force=force) as writer:
-        is_extract = anonymise or options.is_part
-        results = shared.results_of(sources, options, reading) if is_extract else captures_of(sources, options, reading)
-        if sources[0].is_file() and len(sources) == 1 and not is_extract:
+        read = shared.results_of if options.is_part else captures_of
+        results = read(sources, options, reading)
+        if sources[0].is_file() and len(sources) == 1 and not options.is_part:
             writer.begin({name: results.frame(name) for name in ("nodes", "kernels")})
-        analysis = anonymised(results) if anonymise else results.complete()
+        analysis = results.complete()
         if strict:
             shared.check_strict(analysis, unattributed_limit)
         writer.finish(analysis)

@@ -25,7 +25,7 @@ FORMATS = ("html", "json", "png", "svg")
 @with_options(TREE, ROOFS, PART)
 def report(
     sources: list[Path], output: Path | None = None, only: list[str] | None = None, format: str = "html",
-    case: int = -1, open_page: bool = False, options: Options = DEFAULTS, anonymise: bool = False, force: bool = False,
+    case: int = -1, open_page: bool = False, options: Options = DEFAULTS, anonymous: bool = False, force: bool = False,
     as_json: bool = False,
 ) -> None:  # fmt: skip
     """Write the report of a store or capture: one HTML file that loads nothing from the network."""
@@ -39,7 +39,7 @@ def report(
         require_free(page, force)
     if open_page or chosen in ("png", "svg"):  # it starts a browser, or the capture says which files there will be
         parents.clear()
-    results = shared.anonymised(shared.results_of(sources, options), anonymise)
+    results = shared.anonymised(shared.results_of(sources, options), anonymous)
     wanted = None if case < 0 else case
     if chosen == "json":
         _json(results, output, parts, wanted, force)
