@@ -1,4 +1,4 @@
-"""The README's commands and a fifth of the tests at both ends of what pyproject.toml promises.
+"""The README's commands and a third of the drawn tests at both ends of what pyproject.toml promises.
 
 The oldest Python has the built wheel and the lowest version of every dependency, the newest Python the source
 distribution and the newest versions. Called by `scripts/test --platforms`; a Python that is not here is skipped.
@@ -134,7 +134,7 @@ def is_usable(platform: Platform, python: str, project: dict[str, Any], built: l
         return False
     stamp.write_text(want, encoding="utf-8")
     # not `python -m pytest`, which would put the checkout before what is installed
-    tests = [platform.bin / "pytest", "-n", "2", "--dist", "worksteal", "--fifth", "--ignore=tests/scripts",
+    tests = [platform.bin / "pytest", "-n", "2", "--dist", "worksteal", "--third", "--ignore=tests/scripts",
              # how --help looks is up to the version of typer; `scripts/test` holds the page
              "--deselect=tests/test_docs.py::test_generated_pages_are_up_to_date[cli.md]"]  # fmt: skip
     # texts as pandas holds them for whoever calls the package; `tests/conftest.py` takes what the commands set

@@ -20,7 +20,8 @@ from properties import load_profile
 
 ROOT = Path(__file__).resolve().parents[1]
 SEED = "XSP_POST_SAMPLE"  # of what is drawn: set, it is the same again
-COSTS = "XSP_POST_COSTS"  # the file where the processes of `--costs` write
+COSTS = "XSP_POST_COSTS"  # the file where each process writes what its tests cost
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that xdist starts
 
 # Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -38,39 +39,39 @@ for _number in (signal.SIGINT, signal.SIGHUP):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="all tests, not a drawn part of the costly ones")
-    parser.addoption("--costs", action="store_true", help="measure what each test costs: writes tests/costly.txt")
-    parser.addoption("--fifth", action="store_true", help="a fifth of all tests, each time the same ones")
+    parser.addoption(
+        "--costs", action="store_true", help="add what is costly to tests/costly.txt; with --all: measure it anew"
+    )
+    parser.addoption("--third", action="store_true", help="a third of what is taken otherwise, drawn too")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Draw once; the processes that xdist starts inherit it, and the file where each writes what its tests cost."""
     os.environ.setdefault(SEED, str(random.randrange(10_000)))
-    if config.option.costs:
-        os.environ.setdefault(COSTS, tempfile.mkstemp()[1])
-
-
-def pytest_report_header(config: pytest.Config) -> str:
-    return f"costly tests: {'all' if config.option.all else f'drawn, {SEED}={os.environ[SEED]}'}"
+    if not IS_WORKER:
+        os.environ[COSTS] = tempfile.mkstemp()[1]
 
 
 @pytest.hookimpl(trylast=True)  # after `-k` and `-m`
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out four fifths of all tests, or what is not drawn of costly ones (`drawing.py`)."""
-    if config.option.fifth:
-        out = {one.nodeid for one in items if zlib.crc32(one.nodeid.encode()) % 5}
-    elif config.option.all:
-        out = set()
-    else:
-        parts = dict.fromkeys(drawing.costly() if len(items) >= drawing.WHOLE else [], drawing.PART)
-        marks = {one.nodeid: mark for one in items if (mark := one.get_closest_marker("sampled"))}
-        if len(marks) > 10:
-            parts |= {drawing.function_of(test): mark.args[0] if mark.args else 5 for test, mark in marks.items()}
-        guards = {drawing.function_of(one.nodeid) for one in items if _is_guard(one)}
-        parts = {function: part for function, part in parts.items() if function not in guards}
-        out = drawing.left_out([one.nodeid for one in items], parts, os.environ[SEED])
+    """Leave out what is not drawn of costly tests (`drawing.py`), and two of three others where asked to."""
+    out = set() if config.option.all else _left_out(items)
+    if config.option.third:
+        seed = os.environ[SEED]
+        out |= {one.nodeid for one in items if zlib.crc32(f"{seed}{one.nodeid}".encode()) % 3}
     if out:
         config.hook.pytest_deselected(items=[one for one in items if one.nodeid in out])
         items[:] = [one for one in items if one.nodeid not in out]
+
+
+def _left_out(items: list[pytest.Item]) -> set[str]:
+    parts = dict.fromkeys(drawing.costly() if len(items) >= drawing.WHOLE else [], drawing.PART)
+    marks = {one.nodeid: mark for one in items if (mark := one.get_closest_marker("sampled"))}
+    if len(marks) > 10:
+        parts |= {drawing.function_of(test): mark.args[0] if mark.args else 5 for test, mark in marks.items()}
+    guards = {drawing.function_of(one.nodeid) for one in items if _is_guard(one)}
+    parts = {function: part for function, part in parts.items() if function not in guards}
+    return drawing.left_out([one.nodeid for one in items], parts, os.environ[SEED])
 
 
 def _is_guard(item: pytest.Item) -> bool:
@@ -81,21 +82,31 @@ def _is_guard(item: pytest.Item) -> bool:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """With `--costs`: the processor time of each test, that of its child processes with it."""
+    """The processor time of each test, that of its child processes with it."""
     began = os.times()
     outcome = yield
-    if item.config.option.costs:
-        with open(os.environ[COSTS], "a") as file:
-            file.write(f"{item.nodeid}\t{sum(os.times()[:4]) - sum(began[:4])}\n")
+    with open(os.environ[COSTS], "a") as file:
+        file.write(f"{item.nodeid}\t{sum(os.times()[:4]) - sum(began[:4])}\n")
     return outcome
 
 
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    if session.config.option.costs and "PYTEST_XDIST_WORKER" not in os.environ:
-        file = Path(os.environ.pop(COSTS))
-        rows = [line.rsplit("\t", 1) for line in file.read_text().splitlines()]
-        drawing.write_costs((test, float(cost)) for test, cost in rows)
-        file.unlink()
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """What all tests cost, and which of them cost much and are drawn of by no run yet."""
+    if IS_WORKER:
+        return
+    file = Path(os.environ.pop(COSTS))
+    rows = [line.rsplit("\t", 1) for line in file.read_text().splitlines()]
+    file.unlink()
+    costs = drawing.costs_of((test, float(cost)) for test, cost in rows)
+    unlisted = drawing.unlisted(costs)
+    drawn = "" if config.option.all else f", drawn by {SEED}={os.environ[SEED]}"
+    terminalreporter.write_line(f"{sum(costs.values()):.0f} s of processor time{drawn}")
+    if config.option.costs:
+        (drawing.write_costs if config.option.all else drawing.add_costs)(costs)
+    elif unlisted and len(rows) >= drawing.WHOLE:
+        terminalreporter.write_line("Costly, and not in tests/costly.txt (scripts/test --costs adds them):")
+        for function, cost in unlisted.items():
+            terminalreporter.write_line(f"  {function} {cost:.1f} s")
 
 
 def pytest_collection_finish() -> None:
@@ -108,7 +119,7 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session", autouse=True)
 def one_analysis_for_all_processes(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Where tests run in several processes, each real capture is analysed in one of them."""
-    if "PYTEST_XDIST_WORKER" in os.environ:
+    if IS_WORKER:
         import recorded
 
         recorded.shared_folder = tmp_path_factory.getbasetemp().parent / "recorded"

@@ -27,7 +27,7 @@ def function_of(test: str) -> str:
 
 def costly() -> list[str]:
     """The functions that cost much."""
-    return [line.split()[0] for line in COSTLY.read_text().splitlines() if not line.startswith("#")]
+    return [line.split()[0] for line in _lines()]
 
 
 def left_out(tests: Iterable[str], parts: Mapping[str, int], seed: str) -> set[str]:
@@ -46,11 +46,33 @@ def _left_out(cases: list[str], part: int, seed: str) -> list[str]:
     return sorted(cases, key=number.__getitem__)[max(2, -(-len(cases) // part)) :]
 
 
-def write_costs(seconds: Iterable[tuple[str, float]]) -> None:
-    """`costly.txt` anew, from the processor time of every test."""
+def costs_of(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """The processor time of each function, all its cases together, from that of every test."""
     total: dict[str, float] = defaultdict(float)
     for test, cost in seconds:
         total[function_of(test)] += cost
+    return total
+
+
+def unlisted(costs: Mapping[str, float]) -> dict[str, float]:
+    """What costs much and is always taken, as the list does not name it yet; the dearest first."""
+    listed = set(costly())
+    several = [(cost, function) for function, cost in costs.items() if cost >= LEAST_S and function not in listed]
+    return {function: cost for cost, function in sorted(several, reverse=True)}
+
+
+def write_costs(costs: Mapping[str, float]) -> None:
+    """`costly.txt` anew."""
     head = "# Functions that cost much, with their seconds of processor time: scripts/test --all --costs writes them.\n"
-    lines = [f"{function} {cost:.1f}\n" for function, cost in sorted(total.items()) if cost >= LEAST_S]
+    lines = [f"{function} {cost:.1f}\n" for function, cost in sorted(costs.items()) if cost >= LEAST_S]
     COSTLY.write_text(head + "".join(lines))
+
+
+def add_costs(costs: Mapping[str, float]) -> None:
+    """`costly.txt` with what it does not name yet: whatever it names, only a part of that was taken."""
+    listed = {function: float(cost) for function, cost in map(str.split, _lines())}
+    write_costs(listed | unlisted(costs))
+
+
+def _lines() -> list[str]:
+    return [line for line in COSTLY.read_text().splitlines() if not line.startswith("#")]

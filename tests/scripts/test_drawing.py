@@ -37,8 +37,19 @@ def test_every_case_is_drawn_with_some_seed_and_few_cases_in_a_sixth_of_the_runs
 
 def test_costs_are_those_of_all_cases(tmp_path, monkeypatch):
     monkeypatch.setattr(drawing, "COSTLY", tmp_path / "costly.txt")
-    drawing.write_costs([("a.py::f[1 2]", 0.3), ("a.py::g", 0.49), ("a.py::f[[x]]", 0.2), ("b.py::h", 7.0)])
+    costs = drawing.costs_of([("a.py::f[1 2]", 0.3), ("a.py::g", 0.49), ("a.py::f[[x]]", 0.2), ("b.py::h", 7.0)])
+    drawing.write_costs(costs)
     assert drawing.costly() == ["a.py::f", "b.py::h"]
+
+
+def test_what_is_new_and_costly_is_added_and_what_is_listed_keeps_the_cost_of_all_its_cases(tmp_path, monkeypatch):
+    monkeypatch.setattr(drawing, "COSTLY", tmp_path / "costly.txt")
+    drawing.write_costs({"a.py::f": 4.0, "b.py::h": 7.0})
+    costs = {"a.py::f": 0.6, "a.py::new": 0.5, "a.py::cheap": 0.4, "a.py::newer": 2.0}
+    assert list(drawing.unlisted(costs)) == ["a.py::newer", "a.py::new"]
+    drawing.add_costs(costs)
+    lines = ["a.py::f 4.0", "a.py::new 0.5", "a.py::newer 2.0", "b.py::h 7.0"]
+    assert (tmp_path / "costly.txt").read_text().splitlines()[1:] == lines
 
 
 def test_the_functions_that_cost_much_are_there():

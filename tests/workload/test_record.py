@@ -194,7 +194,9 @@ CHECKPOINTED = """
 def test_what_a_checkpoint_computes_again_begins_no_step(tmp_path):
     (tmp_path / "train.py").write_text(textwrap.dedent(CHECKPOINTED))
     done = xsp("record", "--warmup", "2", "--steps", "3", "--", "train.py", cwd=tmp_path)
-    assert done.returncode == 0 and "Warning" not in done.stderr, done.stderr
+    warnings = [line for line in done.stderr.splitlines() if "Warning" in line]
+    # on a busy machine a recorded step may take longer than those before
+    assert done.returncode == 0 and all("times as long" in line for line in warnings), done.stderr
     with sqlite3.connect(tmp_path / "xsp-recordings/train.1.xsp.sqlite") as store:
         assert store.execute("SELECT COUNT(*) FROM iterations").fetchone() == (3,)
         (texts,) = zip(*store.execute("SELECT DISTINCT layer_path FROM layers"))
