@@ -82,7 +82,7 @@ def wrong(pair, said):
     return known | (set() if not pair.remedies or 0 < said.place <= FIRST else {"place"})
 
 
-@pytest.mark.sampled(15)
+@pytest.mark.sampled(40)
 @pytest.mark.parametrize("name, seed", EACH)
 def test_an_edit_is_advised_bounded_and_compared(name, seed, tmp_path):
     """As traces of PyTorch and as nsys exports."""
