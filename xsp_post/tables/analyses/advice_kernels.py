@@ -18,7 +18,7 @@ from xsp_post.names.platforms import PYTHON
 from xsp_post.replay.changes import WITHIN_DEVICE
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.frames import PATTERNS
-from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
+from xsp_post.tables.analyses.limits import LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 from xsp_post.tables.analyses.rank_causes import held_up_ns
 
@@ -69,8 +69,7 @@ def _tensor_cores(situation: Situation) -> list[Found]:
 
 
 def _own_products(situation: Situation) -> list[Found]:
-    """Products that a program's own kernels make, those of sizes that no tensor core takes as they are, and one kernel
-    of its own that takes half of the time."""
+    """Products that a program's own kernels make, and those of sizes that no tensor core takes as they are."""
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
     _, beside, _ = situation.in_attention  # one kernel for attention makes those, at any length
@@ -80,10 +79,8 @@ def _own_products(situation: Situation) -> list[Found]:
     own = ~rows["family"].isin(_NO_WORK)
     own &= ~situation.is_called(PATTERNS["library"]) & ~situation.is_called(PATTERNS["products of a library"])
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
-    each, found = rows["duration_ns"].groupby(rows["name"], observed=True).transform("sum").to_numpy(), []
-    heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
-    heavy &= "kernels" in situation.limit.limits
-    for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
+    found = []
+    for code, mine in (("library-product", own & products), ("pad-sizes", odd)):
         time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
         if len(time):
             words = {"kernel": _shortened(time.idxmax())}
@@ -244,8 +241,7 @@ def _side_by_side(situation: Situation, beyond_ns: float) -> list[Found]:
         return []
     is_one_stream = situation.kernels["stream"].nunique() == 1 and not situation.is_compiled
     codes = ["larger-batch", *["streams"] * is_one_stream]
-    how: dict[str, Any] = {"words": {"place": ""}, "ideal": "kernels", "is_bound": False}
-    how |= {"seen": "small"}
+    how: dict[str, Any] = {"words": {"place": ""}, "ideal": "kernels", "is_bound": False, "seen": "small"}
     return [one for code in codes for one in situation.found(code, beyond_ns, is_sure=code != "streams", **how)]
 
 
