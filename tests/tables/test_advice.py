@@ -825,6 +825,21 @@ def test_what_has_yet_to_be_found_out_is_behind_a_change_that_saves_as_much(paus
     assert next(iter(advice)) == first, list(advice)
 
 
+@pytest.mark.parametrize(
+    ("is_input", "what"), [(True, "Prepare ahead what is copied host→device"), (False, "Find out")]
+)
+def test_host_code_before_copies_of_inputs_is_to_be_done_ahead(is_input, what, tmp_path):
+    program = Program("python3")
+    for _ in range(20):
+        at = program.host(5_000).at
+        program.memcpy(1 << 20, launch=(at * US, (at + 3) * US), run=((at + 4) * US, (at + 90) * US),
+                       kind="HtoD" if is_input else "DtoD")  # fmt: skip
+        program.host(95).work(took=900).host(1_000)
+    advice, _ = said(program, tmp_path)
+    assert advice["host-code"].what.startswith(what), advice["host-code"].what
+    assert "all that the host does" in advice["host-code"].what
+
+
 @pytest.mark.parametrize(("bound", "more"), [(1.9, False), (2.0, True)])
 def test_a_bound_far_above_the_estimate_says_when_it_may_be_reached(bound, more, monkeypatch, tmp_path):
     """Here the estimate is 10 % of the time."""

@@ -1,9 +1,8 @@
 """What limits a program → where: the ranges, layers or calls that hold most of that time, in the user's own names."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from xsp_post.tables.analyses.limits import (
     groups_of,
     in_scope,
 )
-from xsp_post.tables.analyses.places import inside, line_of
+from xsp_post.tables.analyses.places import followed, inside, line_of
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
@@ -132,8 +131,7 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
     # streams that wait for the host in turn hide its time: places with less than would be saved are not where it is
     if not amounts.time_ns.sum() or scope_ns < limit.gain(resource) * limit.whole_ns:
         return []
-    tree = _Tree(paths, amounts, resource, partial(line_of, results), _between(results, limit),
-                 partial(_followed, results, limit, paths))  # fmt: skip
+    tree = _Tree(results, limit, paths, amounts, resource)
     heaviest = tree.heaviest(most)
     same_ns = dict(_largest(amounts.what, amounts.time_ns, len(amounts.what)))
     # what runs at once counts once; of one device
@@ -205,35 +203,16 @@ def _waits(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -
     return found, float(time.sum())
 
 
-def _followed(results: Results, limit: Limit, paths: pd.DataFrame) -> pd.DataFrame:
-    """Host code that devices waited for, and what they ran next: row of `paths` of both, name, time_ns."""
-    waits = of_captures(results, "idle", limit.captures)
-    keys, columns = {"capture_id": np.int64, "device_id": np.int64}, ["device_id", "start_ns", "node_id", "name"]
-    copies = of_captures(results, "memory_operations", limit.captures)
-    directions = "copies " + copies["direction"].astype(object).str.replace(" to ", "→")
-    copies = copies.assign(name=directions.where(copies["kind"].eq("memcpy"), "memset"))
-    work = pd.concat([of_captures(results, "kernels", limit.captures, columns), copies[["capture_id", *columns]]])
-    waits = waits[waits["cause"].eq("host_code") & waits["call_name"].fillna("").eq("")]
-    found = pd.merge_asof(
-        waits.astype(keys).sort_values("end_ns"), work.astype(keys).sort_values("start_ns"), left_on="end_ns",
-        right_on="start_ns", by=[*keys], direction="forward", suffixes=("", "_next"),
-    )  # fmt: skip
-    node = frame_or_empty(results, "nodes", ["node_id", "path_id"]).set_index("node_id")["path_id"]
-    row, next_row = (_rows_of(paths, found.assign(path_id=found[of].map(node))) for of in ("node_id", "node_id_next"))
-    return found.assign(row=row, next_row=next_row, time_ns=found["end_ns"] - found["start_ns"])
-
-
 class _Tree:
     """The paths of a limit's captures, with the time in each and below it."""
 
-    def __init__(self, paths: pd.DataFrame, amounts: _Amounts, resource: str, line: Callable[[str], str],
-                 between: tuple[str, str], followed: Callable[[], pd.DataFrame]) -> None:  # fmt: skip
+    def __init__(self, results: Results, limit: Limit, paths: pd.DataFrame, amounts: _Amounts, resource: str) -> None:
         keys = pd.MultiIndex.from_frame(paths[["capture_id", "path_id"]])
         above = pd.MultiIndex.from_arrays([paths["capture_id"], paths["parent_path_id"].fillna(-1).astype(np.int64)])
         self.parent = keys.get_indexer(above)
         self.forest = forest_of(self.parent)
-        self.amounts, self.resource, self.line = amounts, resource, line
-        self.between, self.followed = between, followed
+        self.amounts, self.resource, self.paths = amounts, resource, paths
+        self.results, self.limit, self.between = results, limit, _between(results, limit)
         self.own = np.bincount(amounts.row, amounts.time_ns, len(paths)).astype(np.int64)
         self.time = self.forest.add_up(self.own)
         self.total = float(amounts.time_ns.sum())
@@ -308,7 +287,7 @@ class _Tree:
         if "\n" in what and 2 * part < time:  # of no single call
             what, part = _largest(np.array([one.partition("\n")[0] + "\n" for one in whats], object), time_ns)[0]
         what, part = (what, part) if part >= _LITTLE * time else ("", 0)
-        line = "" if is_whole else shown(self.line(self.name[rows[0]]), 60)
+        line = "" if is_whole else shown(line_of(self.results, self.name[rows[0]]), 60)
         name, around = self._label(rows)
         if self.amounts.is_gradient is not None and self.amounts.is_gradient[inside].any():
             name = sentence("bar.gradients", place=shorten(name, 40))
@@ -330,13 +309,14 @@ class _Tree:
     def _before(self, mask: np.ndarray, between: str, is_named: bool) -> tuple[str, str]:
         """``between`` which parts the host code directly in some ranges is, or what devices ran after all or most of
         it: ``before {name}``, a range inside these, a copy or a kernel, and its name."""
-        waits = self.followed()
-        waits = waits[mask[waits["row"]] & waits["name"].notna()]
+        waits = followed(self.results, self.limit.captures)
+        waits = waits[mask[_rows_of(self.paths, waits)] & waits["name"].notna()]
+        next_rows = _rows_of(self.paths, waits.assign(path_id=waits["path_id_next"]))
         inner, texts = self.is_recorded & self.forest.inside(mask), waits["name"].to_numpy(object, copy=True)
         is_kernel = ~waits["name"].str.contains("→").to_numpy()
-        for row in waits["next_row"].unique().tolist():  # ranges, not events
+        for row in np.unique(next_rows).tolist():  # ranges, not events
             if name := self._around(row, inner) or self.name[row] * int(inner[row]):
-                texts[is_kernel & waits["next_row"].eq(row).to_numpy()] = _short(name)
+                texts[is_kernel & (next_rows == row)] = _short(name)
         (work, time), *_ = _largest(texts, waits["time_ns"].to_numpy(np.int64)) or [("", 0)]
         work, share = short_kernel(visible(work)), time / max(waits["time_ns"].sum(), 1)
         if 2 * share <= 1:

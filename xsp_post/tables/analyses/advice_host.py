@@ -14,7 +14,7 @@ from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHAPE_OF_LAUNCH, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
-from xsp_post.tables.analyses.places import inside, with_line
+from xsp_post.tables.analyses.places import followed, inside, with_line
 from xsp_post.tables.analyses.remedies import words_for
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
@@ -224,9 +224,18 @@ def _host(situation: Situation) -> list[Found]:
         mine = rows[alike == rows["idle_ns"].groupby(alike).sum().idxmax()]
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
         platforms = situation.platforms & {PYTHON} if situation.is_nsys else situation.platforms
-        stacks = words_for(platforms)["stacks"]  # of the tool that recorded
-        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "", stacks=stacks)
+        words = {"stacks": words_for(platforms)["stacks"], "find": _find(situation, mine)}  # of the tool that recorded
+        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "", **words)
     return found
+
+
+def _find(situation: Situation, rows: pd.DataFrame) -> str:
+    """What to do about host code that nothing names: it makes inputs where the device ran copies of them after most."""
+    waits = followed(situation.results, situation.limit.captures)
+    waits = waits[waits["path_id"].fillna(-1).isin(rows["path_id"].fillna(-1))]
+    before_ns = waits.loc[waits["name"].eq("copies host→device"), "time_ns"].sum()
+    makes_inputs = 2 * before_ns > waits["time_ns"].sum()
+    return "Prepare ahead what is copied host→device, and find out" if makes_inputs else "Find out"
 
 
 def _profiler(situation: Situation) -> list[Found]:

@@ -1,10 +1,12 @@
-"""Paths and operations → the source lines of modules, where the framework or its compiler wrote them down."""
+"""Paths, operations and waits → source lines of modules, where they were written down, and what ran after host code."""
+
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 
 _MODULES = ("module", "annotated", "provenance", "twin")
 
@@ -66,3 +68,21 @@ def place_text(results: Results, line: str) -> str:
     places = places_of(results)
     modules = places.loc[places["source_line"].eq(line), "module"]
     return f"{modules.iloc[0]} ({line})" if len(modules) else line
+
+
+def followed(results: Results, captures: Sequence[int]) -> pd.DataFrame:
+    """Host code that devices waited for, in no call, and what they ran next: paths of both, name, time_ns."""
+    waits = of_captures(results, "idle", captures)
+    keys, columns = {"capture_id": np.int64, "device_id": np.int64}, ["device_id", "start_ns", "node_id", "name"]
+    copies = of_captures(results, "memory_operations", captures)
+    directions = "copies " + copies["direction"].astype(object).str.replace(" to ", "→")
+    copies = copies.assign(name=directions.where(copies["kind"].eq("memcpy"), "memset"))
+    work = pd.concat([of_captures(results, "kernels", captures, columns), copies[["capture_id", *columns]]])
+    waits = waits[waits["cause"].eq("host_code") & waits["call_name"].fillna("").eq("")]
+    found = pd.merge_asof(
+        waits.astype(keys).sort_values("end_ns"), work.astype(keys).sort_values("start_ns"), left_on="end_ns",
+        right_on="start_ns", by=[*keys], direction="forward", suffixes=("", "_next"),
+    )  # fmt: skip
+    path = frame_or_empty(results, "nodes", ["node_id", "path_id"]).set_index("node_id")["path_id"]
+    of_node = {f"path_id{of}": found[f"node_id{of}"].map(path) for of in ("", "_next")}
+    return found.assign(**of_node, time_ns=found["end_ns"] - found["start_ns"])
