@@ -13,6 +13,7 @@ from xsp_post.batch.assembly import jobs_of
 from xsp_post.cli import app
 from xsp_post.pipeline import captures_of
 from xsp_post.store.store import open_store
+from xsp_post.tables.analyses.rank_causes import held_up_ns
 from xsp_post.tables.analyses.ranks import _stragglers, nodes_of, rank_contribution, rank_tables
 
 
@@ -122,3 +123,14 @@ def test_a_rank_that_is_late_before_the_first_collective_of_each_step_is_named(l
     own = met["late_ns"].groupby(met["position"]).sum() + [-5.5e8, 4.7e8, 0, -4.7e8]  # of a busy machine
     frame = pd.DataFrame({"lateness_ns": own, "duration_ns": 8e9, "compute_excess_ratio": 0.0})
     assert _stragglers(frame, met).tolist() == [False, False, is_named, False]
+
+
+@pytest.mark.parametrize("cause", ["input", "slower clock"])
+def test_a_wait_that_kernels_hide_holds_nobody_up(cause, tmp_path):
+    """Ranks of another tensor group wait beside their own kernels for most of the time: that costs the job nothing."""
+    made, usual = (simulate(11, 8, tensor=4, layers=16, kernels=16, cause=one, share=0.5) for one in (cause, ""))
+    lost_ns = np.subtract(*(max(end.max() for *_, end in one.operations) for one in (made, usual)))
+    parts = [rank_contribution(captures_of([write(made, tmp_path, rank)]), str(rank)) for rank in range(8)]
+    ranks = rank_tables(parts)["ranks"]
+    assert ranks["waiting_ns"].max() > 1.8 * lost_ns
+    assert 0.8 * lost_ns < held_up_ns(ranks) < 1.5 * lost_ns

@@ -33,12 +33,11 @@ _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them
 
 
 def held_up_ns(ranks: pd.DataFrame) -> float:
-    """What the late ranks cost the others: what one of these waits in collectives, or what a late one takes longer;
-    where collectives were not matched, no more than these ran alone."""
+    """What the late ranks cost the others: what one of these waits in collectives, or what a late one takes longer; no
+    more than communication runs alone, since a wait that kernels hide costs nothing."""
     late = ranks.loc[ranks["is_straggler"].fillna(False).astype(bool), "lateness_ns"]
-    if ranks["waiting_ns"].isna().all():
-        return float(min(late.max(), ranks["exposed_ns"].max()))
-    return float(np.fmax(ranks["waiting_ns"].max(), late.max()))
+    waited = ranks["waiting_ns"].clip(upper=ranks["exposed_ns"]).max()
+    return float(np.fmax(waited, min(late.max(), ranks["exposed_ns"].max())))
 
 
 def rank_work(
