@@ -9,8 +9,10 @@ import signal
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,8 @@ from properties import load_profile
 ROOT = Path(__file__).resolve().parents[1]
 SEED = "XSP_POST_SAMPLE"  # of what is drawn: set, it is the same again
 COSTS = "XSP_POST_COSTS"  # the file where each process writes what its tests cost
+_shared_s: dict[object, float] = {}  # processor time of the fixtures that several tests share
+_users: Counter[object] = Counter()  # of each fixture the functions that are given it
 IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ  # one of the processes that xdist starts
 
 # Tests run side by side, one on each core: threads of torch that wait for each other would take half of the time.
@@ -81,13 +85,34 @@ def _is_guard(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """The processor time of each test, that of its child processes with it."""
-    began = os.times()
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Iterator[object]:
+    """What a fixture cost, for all tests that share it."""
+    began = _processor_s()
     outcome = yield
-    with open(os.environ[COSTS], "a") as file:
-        file.write(f"{item.nodeid}\t{sum(os.times()[:4]) - sum(began[:4])}\n")
+    if fixturedef.scope != "function":
+        _shared_s[fixturedef] = _processor_s() - began
     return outcome
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Function) -> Iterator[object]:
+    """What each test cost by itself, and its part of what the fixtures cost that several functions share."""
+    before, began = set(_shared_s), _processor_s()
+    outcome = yield
+    own = _processor_s() - began - sum(_shared_s[one] for one in _shared_s.keys() - before)
+    shared = sum(_shared_s.get(one, 0) / _users[one] for one in _fixtures(item))
+    with open(os.environ[COSTS], "a") as file:
+        file.write(f"{item.nodeid}\t{own}\t{shared}\n")
+    return outcome
+
+
+def _fixtures(item: pytest.Item) -> set[object]:
+    return {one for several in item._fixtureinfo.name2fixturedefs.values() for one in several}
+
+
+def _processor_s() -> float:
+    """That of this process and of its children that ended."""
+    return sum(os.times()[:4])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -95,12 +120,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     if IS_WORKER:
         return
     file = Path(os.environ.pop(COSTS))
-    rows = [line.rsplit("\t", 1) for line in file.read_text().splitlines()]
+    rows = [line.rsplit("\t", 2) for line in file.read_text().splitlines()]
     file.unlink()
-    costs = drawing.costs_of((test, float(cost)) for test, cost in rows)
+    costs = drawing.costs_of((test, float(own), float(shared)) for test, own, shared in rows)
     unlisted = drawing.unlisted(costs)
     drawn = "" if config.option.all else f", drawn by {SEED}={os.environ[SEED]}"
-    terminalreporter.write_line(f"{sum(costs.values()):.0f} s of processor time{drawn}")
+    times = os.times()  # of ended processes with theirs: those of xdist, too
+    terminalreporter.write_line(f"{sum(times[:4]):.0f} s of processor time{drawn}")
     if config.option.costs:
         (drawing.write_costs if config.option.all else drawing.add_costs)(costs)
     elif unlisted and len(rows) >= drawing.WHOLE:
@@ -109,8 +135,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.write_line(f"  {function} {cost:.1f} s")
 
 
-def pytest_collection_finish() -> None:
+def pytest_collection_finish(session: pytest.Session) -> None:
     """The modules and the collected tests stay to the end: the collector need not go through them again and again."""
+    given = {(one, drawing.function_of(item.nodeid)) for item in session.items for one in _fixtures(item)}
+    _users.update(one for one, _ in given)
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)

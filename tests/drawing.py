@@ -46,12 +46,14 @@ def _left_out(cases: list[str], part: int, seed: str) -> list[str]:
     return sorted(cases, key=number.__getitem__)[-(-len(cases) // part) :]
 
 
-def costs_of(seconds: Iterable[tuple[str, float]]) -> dict[str, float]:
-    """The processor time of each function, all its cases together, from that of every test."""
-    total: dict[str, float] = defaultdict(float)
-    for test, cost in seconds:
-        total[function_of(test)] += cost
-    return total
+def costs_of(tests: Iterable[tuple[str, float, float]]) -> dict[str, float]:
+    """The processor time of each function, from that of every test by itself and its part of the fixtures that
+    several share: all its cases together, and that part once."""
+    own, shared = defaultdict(float), defaultdict(float)
+    for test, own_s, shared_s in tests:
+        own[function_of(test)] += own_s
+        shared[function_of(test)] = max(shared[function_of(test)], shared_s)
+    return {function: own[function] + shared[function] for function in own}
 
 
 def unlisted(costs: Mapping[str, float]) -> dict[str, float]:

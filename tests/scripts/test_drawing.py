@@ -35,11 +35,12 @@ def test_every_case_is_drawn_with_some_seed_and_few_cases_in_a_sixth_of_the_runs
     assert all(60 < count[test] < 140 for test in ("a.py::alone", "a.py::pair[0]", "a.py::pair[1]"))
 
 
-def test_costs_are_those_of_all_cases(tmp_path, monkeypatch):
-    monkeypatch.setattr(drawing, "COSTLY", tmp_path / "costly.txt")
-    costs = drawing.costs_of([("a.py::f[1 2]", 0.3), ("a.py::g", 0.49), ("a.py::f[[x]]", 0.2), ("b.py::h", 7.0)])
-    drawing.write_costs(costs)
-    assert drawing.costly() == ["a.py::f", "b.py::h"]
+def test_costs_are_those_of_all_cases_and_of_what_is_shared_once():
+    costs = drawing.costs_of([
+        ("a.py::f[1 2]", 0.5, 0.0), ("a.py::g", 0.25, 0.0), ("a.py::f[[x]]", 0.25, 0.0),
+        ("b.py::h[1]", 0.25, 8.0), ("b.py::h[2]", 0.25, 8.0), ("b.py::i", 0.25, 8.0),
+    ])  # fmt: skip
+    assert costs == {"a.py::f": 0.75, "a.py::g": 0.25, "b.py::h": 8.5, "b.py::i": 8.25}
 
 
 def test_what_is_new_and_costly_is_added_and_what_is_listed_keeps_the_cost_of_all_its_cases(tmp_path, monkeypatch):
