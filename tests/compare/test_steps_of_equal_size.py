@@ -27,7 +27,7 @@ def test_another_cost_is_found_with_its_role_whatever_the_mix(tmp_path, monkeypa
     assert {role for _, role in unlike} <= {"attention", "step"}
     said = found.frame("compare_summary")["statement"]
     assert "decode, equal tokens and context: Slower" in said[0]
-    assert said.str.startswith("Most of the difference of decode steps of equal size: attention (+1").any()
+    assert said.str.startswith("Most of the difference between decode steps of equal size: attention (+1").any()
     assert not len(found.frame("compare_kernels")) and not len(found.frame("compare_layers"))
 
 

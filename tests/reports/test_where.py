@@ -72,8 +72,8 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
 
 def test_a_pause_that_came_once_is_told_from_one_that_comes_again(tmp_path):
     results, limit, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
-    assert place_text(found[0]) == "host code between executions of step, 5.01 ms at once"
-    assert "between executions (5.01 ms at once)" in advise(results, limit)[0].what
+    assert place_text(found[0]) == "host code between executions of step, 5.01 ms in one stretch"
+    assert "between executions (5.01 ms in one stretch)" in advise(results, limit)[0].what
 
 
 def test_a_kernel_gives_way_before_its_place_does():
@@ -294,7 +294,7 @@ def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
     """Host code in a range of the user: nothing that is known to help, so the screen says where to look."""
     results, limit, found = said(loop(tmp_path, inside_us=300))
     assert limit.kind == "host" and found[0].name == "part a"
-    assert next_capture(results, limit, found, []) == "Most is to be gained from host code in part a."
+    assert next_capture(results, limit, found, []) == "The largest gain is in host code in part a."
     little = [replace(found[0], ratio=limit.gain("host") * share) for share in (0.09, 0.11)]
     assert [bool(next_capture(results, limit, [one], [])) for one in little] == [False, True]
 

@@ -40,6 +40,7 @@ def late_ranks(ranks: pd.DataFrame) -> list[str]:
     if row["compute_excess_ratio"] > 0:
         said.append(sentence("ranks.excess", who=who, share=format_ratio_percent(row["compute_excess_ratio"])))
     if row.get("late_cause", "") not in ("", "unknown"):  # a store of before lacks it
-        cause = f"{row['late_cause']}: {shown(str(row['late_detail']), 80)}"
+        cause, detail = str(row["late_cause"]), shown(str(row["late_detail"]), 80)
+        cause = detail if detail.startswith(cause) else f"{cause}: {detail}"  # ``host``: ``host code in loss``
         said.append(sentence("ranks.cause", who=who, time=format_ns(held_up_ns(ranks)), cause=cause))
     return said

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from itertools import takewhile
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -104,9 +105,11 @@ def called(name: str) -> str:
 
 
 def fitted(write: Callable[[int], str], most: int) -> str:
-    """A text of at most so many letters: names, of the length that ``write`` is given, are cut, its words are not."""
-    texts = (write(length) for length in range(64, 8, -4))
-    return next((text for text in texts if len(text) <= most), write(8))
+    """A text of a line of so many letters, else of two: names, of the length that ``write`` is given, are cut, its
+    words are not."""
+    texts = [write(length) for length in range(64, 8, -4)]
+    lines = [(len(wrap(text, most, break_on_hyphens=False)), text) for text in texts]
+    return next((text for count in (1, 2) for needed, text in lines if needed <= count), texts[-1])
 
 
 def cut_alike(texts: Sequence[str], length: int) -> list[str]:

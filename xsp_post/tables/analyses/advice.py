@@ -86,7 +86,7 @@ def why_none(results: Results, limit: Limit) -> str:
     if limit.reason == SERIAL:
         return "Nothing is advised here: Nsight Compute's own sections advise on each kernel."
     if (count := operation_count(results, limit.captures)) < LEAST_OPERATIONS:
-        return f"Nothing is advised: too little was recorded ({count} device operation{'s' * (count != 1)})."
+        return f"Nothing is advised from only {count} device operation{'s' * (count != 1)}."
     least = format_ratio_percent(LEAST_RATIO, 0)
     beyond = ", and more than the error of its replay" if _known(results, limit)[0] else ""
     return f"No known change would save {least} or more{beyond}."
