@@ -91,6 +91,32 @@ def test_without_ranges_names_are_ours_and_layers_are_not_there(traps):
     assert layers["abstains"] and "layer" in layers["reason"]
 
 
+def test_what_repeats_has_one_short_name_and_rows_say_nothing_twice(tmp_path):
+    made = ExportBuilder().gpu()
+    for step in range(3):
+        made.range(f"step {step}", 10_000 * step, 10_000 * step + 9_000)
+        for layer in range(3):
+            begin = 10_000 * step + 3_000 * layer + 10
+            made.range(f"layers.{layer}", begin, begin + 2_900)
+            for late, kind in ((10, "float"), (1_010, "double")):
+                name = f"void ns::gemm<{kind}, ns::Add>(int, ns::Sizes<{kind}>)"
+                made.kernel(
+                    name, launch=(begin + late, begin + late + 50), run=(begin + late + 100, begin + late + 900)
+                )
+    made.write(tmp_path / "a.sqlite")
+    folder = Folder(tmp_path)
+    names = [row["name"] for row in ask(folder, "tree", "a.sqlite")["answer"]["records"]]
+    assert "layers.*" in names and not any(" … " in name for name in names)
+    said = ask(folder, "table", "a.sqlite", "A10")["answer"]
+    short = [row["short_name"] for row in said["records"]]
+    assert len(set(short)) == 2 and all(one.startswith("gemm<") for one in short)
+    assert "name" in said["more_columns"] and "kernel_count" not in said["more_columns"]
+    whole = ask(folder, "table", "a.sqlite", "A10", ["name"])["answer"]["records"]
+    assert {row["name"] for row in whole} == {
+        f"void ns::gemm<{k}, ns::Add>(int, ns::Sizes<{k}>)" for k in ("float", "double")
+    }
+
+
 def test_numbers_have_count_interval_or_reason(traps):
     for source in ("graph.sqlite", "orphans.sqlite", "two.sqlite", "bare.sqlite"):
         for one in ask(traps, "summary", source)["answer"]["quantities"]:

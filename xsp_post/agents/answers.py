@@ -15,7 +15,7 @@ from xsp_post.model.schemas import TABLES, unit_of
 from xsp_post.reports.cases import main_case
 from xsp_post.reports.gaps import not_known
 from xsp_post.reports.quantities import quantities
-from xsp_post.reports.text import visible
+from xsp_post.reports.text import short_kernels, visible
 from xsp_post.reports.trust import balances
 from xsp_post.tables.catalogue import table_name, why_empty
 
@@ -61,7 +61,7 @@ def summary(results: Results) -> Answer:
     return {
         "title": said.title, "machine": said.machine, "sources": said.sources[:10],
         "verdict": _of_first_screen(verdict_data(results)), "quantities": quantities(results),
-        **{name: [{"name": row.full_name, "latency_ns": row.latency_ns, "share_ratio": row.share} for row in rows]
+        **{name: [{"name": row.name, "latency_ns": row.latency_ns, "share_ratio": row.share} for row in rows]
            for name, rows in tops.items()},
     }  # fmt: skip
 
@@ -73,7 +73,7 @@ def why(results: Results, layer: str = "") -> Answer:
     said = report.why(results, layer=layer)
     reason = said.limit.reason if said.limit.kind == "unknown" else ""
     data = report.json_of(said)
-    data["verdict"] = _of_first_screen(data["verdict"])
+    data |= {"verdict": _of_first_screen(data["verdict"]), "ranks": said.late_rank}
     more = [one["code"] for one in data["advice"][_ACTIONS:]]
     data["advice"] = [
         {key: one[key] for key in _SAID if one[key] not in ("", "the time", -1)} for one in data["advice"][:_ACTIONS]
@@ -82,9 +82,10 @@ def why(results: Results, layer: str = "") -> Answer:
 
 
 def _of_first_screen(verdict: Answer) -> Answer:
-    """The verdict without resources that save too little to be shown."""
+    """The verdict without resources that save too little to be shown, and without what follows from the rest."""
     gains = [{key: one for key, one in row.items() if key != "is_shown"} for row in verdict["gains"] if row["is_shown"]]
-    return {**verdict, "gains": gains}
+    said = {key: one for key, one in verdict.items() if key not in ("idle_ns", "together_gain_ratio")}
+    return {**said, "gains": gains, "groups": [one for one in verdict["groups"] if one["time_ns"]]}
 
 
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Answer:
@@ -97,6 +98,7 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
 
 def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
     """The rows of the tree in print order, heaviest first."""
+    from xsp_post.reports.terminal_tree import label
     from xsp_post.reports.tree_rows import tree_rows
 
     if not {"paths", "captures"} <= set(results.tables()):
@@ -106,12 +108,13 @@ def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
         "capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
         "graph_ns", "busy_ns", "idle_ns", "idle_cause", "duration_ns", "is_inferred", "source_line",
     )  # fmt: skip
-    kept = rows[[c for c in columns if c in rows]]
+    kept = rows[[c for c in columns if c in rows]].assign(name=[label(row) for row in rows.to_dict("records")])
     return {"records": records(kept), "_reason": "" if len(rows) else "nothing was recorded"}
 
 
 def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 20, sort: str = "") -> Answer:
-    """The first rows of one table with the units of its columns; what would fill it where it is empty."""
+    """The first rows of one table with the units of its columns; what would fill it where it is empty. Without
+    ``columns`` long names of kernels are short, and ``more_columns`` names those that the rows lack."""
     key = table_name(name, results.tables())
     frame = for_people(results, key)
     unknown = [c for c in [*columns, *([sort.removeprefix("-")] if sort else [])] if c not in frame]
@@ -120,14 +123,16 @@ def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 2
                          code="unknown-column")  # fmt: skip
     if sort:
         frame = frame.sort_values(sort.removeprefix("-"), ascending=sort.startswith("-"), kind="stable")
-    shown = frame[list(columns)] if columns else frame
+    shown = (frame[list(columns)] if columns else frame).head(max(1, min(top, _MOST_ROWS)))
+    if not columns and "short_name" in shown:
+        shown = shown.assign(short_name=short_kernels(shown["name"])).drop(columns="name")
     reason = "" if len(frame) else why_empty(key, results) or f"table {key} has no rows"
     meanings = {c.name: c.meaning for c in TABLES[key].columns} if key in TABLES and columns else {}
     return {
         "table": key, "title": TABLES[key].title if key in TABLES else "", "row_count": len(frame),
-        "known_columns": [] if columns else list(map(str, shown.columns)),
+        "more_columns": [str(c) for c in frame if not columns and (c not in shown or shown[c].isna().all())],
         "meanings": {str(c): " ".join(filter(None, (meanings.get(str(c)), unit_of(str(c))))) for c in columns},
-        "records": records(shown.head(max(1, min(top, _MOST_ROWS)))), "_reason": reason,
+        "records": records(shown), "_reason": reason,
     }  # fmt: skip
 
 

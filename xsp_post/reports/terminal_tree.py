@@ -87,7 +87,7 @@ def _name(row: Row, label: str) -> Text:
 
 def _labels(rows: list[Row], room: int) -> list[str]:
     """The texts of lines, cut to their room so that what follows is kept; different texts stay different."""
-    labels = [shown(_label(row)) for row in rows]
+    labels = [shown(label(row) + _line(row)) for row in rows]
     rooms = [room - 2 * row["indent"] - len(_times(row) + _mark(row)) for row in rows]
     is_copy = [row["span_kind"] in ("memcpy", "memset") for row in rows]
     fitting = [(_fitting_copy if one else _fitting)(label, left) for one, label, left in zip(is_copy, labels, rooms)]
@@ -186,11 +186,11 @@ def _waited(row: Row) -> str:
     return f"{format_ns(time)} {SENTENCES.get(f'short.{cause}', '')}".rstrip()
 
 
-def _label(row: Row) -> str:
+def label(row: Row) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
     name = starred(first, last) if row["is_folded"] and last else str(row["name"])
-    return (inferred(name) if row["is_inferred"] else name) + _line(row)
+    return inferred(name) if row["is_inferred"] else name
 
 
 def _line(row: Row) -> str:
