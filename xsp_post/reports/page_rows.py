@@ -80,8 +80,12 @@ _PATH = Path(__file__).with_name("page.txt")
 
 def _read(kind: str, row_of: type[_Row]) -> TextTable[_Row]:
     def rows() -> dict[str, _Row]:
-        named = [block for block in read_blocks(_PATH) if block.name.startswith(kind)]
-        return {block.name.partition(" ")[2]: _row(block, row_of) for block in named}
+        named = {one.name.removeprefix(kind): one for one in read_blocks(_PATH) if one.name.startswith(kind)}
+        for block in named.values():
+            key, _, other = block.lines[0][1].partition(" ")
+            if key == "as":
+                block.lines[:1] = named[other.strip()].lines
+        return {name: _row(block, row_of) for name, block in named.items()}
 
     return TextTable(rows)
 
