@@ -387,7 +387,7 @@ def test_kernels_that_only_wait_are_named_as_no_work(waiting, is_said, tmp_path)
         export.kernel(name, launch=(at, at + 4_000), run=(at + 5_000, at + 15_000))
     results = analyze([export.write(tmp_path / "report.sqlite")])
     said = coverage_note(results, main_limit(results))
-    assert ("25.0 % of the device time are kernels that only wait (spin_kernel)" in said) == is_said
+    assert ("In 25.0 % of the device time kernels only wait (spin_kernel)" in said) == is_said
 
 
 def test_what_came_before_the_first_device_work_is_said_with_its_cause(tmp_path):
@@ -425,7 +425,7 @@ def test_a_host_that_saves_more_than_the_device_is_idle_is_explained(busy_ratio,
     gains = (Gain(("host",), 0.2, 0.05), Gain(("synchronisation",), 0.19, 0.05))
     two = replace(limit, kind="mixed", limits=("host", "synchronisation"), gains=gains,
                   busy_ns=round(busy_ratio * limit.window_ns))  # fmt: skip
-    assert ("others wait for the host" in coverage_note(results, two)) == is_said
+    assert ("Some streams wait for the host" in coverage_note(results, two)) == is_said
 
 
 @pytest.mark.parametrize("width", range(24, 60))
