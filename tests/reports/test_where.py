@@ -17,7 +17,7 @@ from xsp_post.pipeline import analyze
 from xsp_post.replay import recording
 from xsp_post.replay.experiment import Gain
 from xsp_post.reports.terminal import balance_short
-from xsp_post.reports.terminal_tree import _label, _times
+from xsp_post.reports.terminal_tree import _line, _times, label
 from xsp_post.reports.text import alike_kernels, fitted
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
@@ -486,7 +486,7 @@ def test_blocks_of_two_kinds_are_two_places_each_with_its_own_number(tmp_path):
 def test_blocks_are_counted_in_their_pass_as_in_the_tree(tmp_path):
     """The window cut an execution: 24 blocks of 3 backward passes in 4 executions were "6 ×", beside "8 ×"."""
     results, _, found = said(machine.write(boarders.draw(98_963), tmp_path / "window"), Options())
-    printed = {_times(row) + _label(row) for row in tree_rows(results).to_dict("records")}
+    printed = {_times(row) + label(row) + _line(row) for row in tree_rows(results).to_dict("records")}
     counted = [one.name.partition(" in ")[0] for one in found if " × " in one.name]
     assert counted and printed >= set(counted), (counted, printed)
 
