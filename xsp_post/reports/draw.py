@@ -323,7 +323,7 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
 
 
 def _bands(row: ChartRow, frame: pd.DataFrame) -> list[Any]:
-    """Every second run of a column's values is shaded, and each is named."""
+    """Every second run of a column's values is shaded, and each is named above the marks."""
     if not row.bands or row.bands not in frame or frame[row.bands].astype(str).eq("").all():
         return []
     staged = frame[frame[row.bands].astype(str).ne("")]
@@ -333,7 +333,7 @@ def _bands(row: ChartRow, frame: pd.DataFrame) -> list[Any]:
     data = pd.DataFrame({"name": runs[row.bands].astype(str), "x": runs["min"] - 0.5, "x2": runs["max"] + 0.5,
                          "middle": (runs["min"] + runs["max"]) / 2})  # fmt: skip
     area = alt.Chart(data.iloc[1::2]).mark_rect(color=theme.color("band")).encode(x=alt.X("x:Q"), x2=alt.X2("x2:Q"))
-    names = alt.Chart(data).mark_text(baseline="top", dy=3, fontSize=11, opacity=0.75)
+    names = alt.Chart(data).mark_text(baseline="bottom", dy=-3, fontSize=11, opacity=0.75)
     return [area, names.encode(x=alt.X("middle:Q"), y=alt.YValue(0), text=alt.Text("name:N"))]
 
 
