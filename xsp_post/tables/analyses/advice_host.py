@@ -224,8 +224,9 @@ def _host(situation: Situation) -> list[Found]:
         mine = rows[alike == rows["idle_ns"].groupby(alike).sum().idxmax()]
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
         platforms = situation.platforms & {PYTHON} if situation.is_nsys else situation.platforms
-        words = {"stacks": words_for(platforms)["stacks"], "find": _find(situation, mine)}  # of the tool that recorded
-        found += _place_of(situation, "host-code", mine, call=f" ({call})" if call else "", **words)
+        stacks = words_for(platforms)["stacks"]  # of the tool that recorded
+        call = f" ({call})" if call else ""
+        found += _place_of(situation, "host-code", mine, call=call, stacks=stacks, find=_find(situation, mine))
     return found
 
 
