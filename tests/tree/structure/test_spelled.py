@@ -49,6 +49,14 @@ def test_layers_that_a_head_follows_are_of_one_pass():
     assert found_in("".join(requests), "iteration", "MODEL", pause_before="E") == requests
 
 
+@pytest.mark.parametrize(("first", "last"), [(MLP, ""), ("", "nqyBzo+"), (MLP, "nqyBzo+")])
+def test_a_first_and_a_last_layer_may_have_other_work_inside(first, last):
+    """A dense one before those with experts; behind layers of one attention one of another. The head is no layer."""
+    experts = "nriturwg+"
+    layers = [ATTENTION + first] * bool(first) + [ATTENTION + experts] * 6 + [last + experts] * bool(last)
+    assert layers_of(f"E+{''.join(layers)}nLsx" * 8) == layers * 8
+
+
 def test_blocks_of_several_products_are_no_groups_of_single_products():
     block = "KNvKNvKN+v"
     found = layers_of("".join(f"PNKNv{block * 5}xLsx" for _ in range(6)))

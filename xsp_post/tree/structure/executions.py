@@ -682,7 +682,7 @@ def _up_to_updates(loops: Loops, starts: np.ndarray, ends: np.ndarray, series: n
     if is_even.mean() <= constants.most_ratio:
         return starts, ends, series
     begin, usual = bounds[:-1].copy(), cut[int(np.argmax(is_even))] + np.arange(size)
-    begins = _begins(traits.family, traits.family[usual])
+    begins = begins_alike(traits.family, traits.family[usual])
     rows = (loops.start >= usual[0]) & (loops.end <= usual[-1] + 1) & (loops.count >= constants.fewest_turns)
     rows = np.isin(loops.kind, loops.kind[rows])
     for k in np.flatnonzero(np.r_[True, ~is_even]).tolist():  # what was prepared before the first is in none
@@ -698,7 +698,7 @@ def _up_to_updates(loops: Loops, starts: np.ndarray, ends: np.ndarray, series: n
     return _sorted(starts, ends, np.r_[np.full(len(cut), kind), series[rest]])
 
 
-def _begins(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
+def begins_alike(piece: np.ndarray, turn: np.ndarray) -> np.ndarray:
     """Where in a stretch the three launches stand that a turn begins with."""
     pairs = zip((piece[:-2], piece[1:-1], piece[2:]), turn[:3].tolist(), strict=False)
     return np.flatnonzero(np.logical_and.reduce([part == symbol for part, symbol in pairs]))
@@ -745,8 +745,8 @@ def _with_others(
         for kind, turn in usual.items():  # as executions do, those of fewer samples by other kernels
             said = family if abs(b - a - sizes[kind]) <= constants.uneven_ratio * sizes[kind] else symbols
             known = said[slice(*turn)]
-            alike = _begins(said[a:b], known)
-            found.append(alike[:: max(1, len(_begins(known, known)))] if len(alike) else alike)
+            alike = begins_alike(said[a:b], known)
+            found.append(alike[:: max(1, len(begins_alike(known, known)))] if len(alike) else alike)
         is_again = len(rows) >= constants.fewest_launches and not len(inside)
         is_again &= 1 < (content == content[k]).sum() <= constants.most_ratio * len(starts)  # in some gaps, not in most
         begins = np.zeros(1, np.int64) if is_again else np.unique(np.concatenate(found))

@@ -11,7 +11,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import nest
 from xsp_post.tree.structure.executions import LAYER as IS_LAYER
-from xsp_post.tree.structure.executions import Executions, Kind, Launches, Structure
+from xsp_post.tree.structure.executions import Executions, Kind, Launches, Structure, begins_alike
 from xsp_post.tree.structure.hashes import Hashed
 from xsp_post.tree.structure.labels import (
     BACKWARD,
@@ -269,19 +269,25 @@ def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) 
 
 def _with_odd_layers(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """What stands between two layers of one kind, does such a layer's work and is about as long, is a layer, too: a
-    dense one among those with experts, one with another number of products."""
+    dense one among those with experts, one with another number of products. So is what stands before a first one and
+    begins as it does, or behind a last one and ends as it does."""
     kinds, traits, most = sequence.structure.kinds, sequence.traits, sequence.constants.most_ratio
     groups = np.array([kind.holds_layers or kind.around for kind in kinds] + [False], bool)
     layers = blocks[~groups[blocks["loop_kind"]]].sort_values(["start", "end"], ascending=[True, False], kind="stable")
     layers = layers[layers["start"] >= layers["end"].cummax().shift(fill_value=0)]  # none lies in another one
     usual = (layers["end"] - layers["start"]).groupby(layers["loop_kind"]).median()
-    odd = _stretches(sequence, homes, layers)
+    rest, symbols, n = _stretches(sequence, homes, layers), sequence.symbols, len(sequence)
     kind, after = (
-        odd[edge].map(layers.set_index(side)["loop_kind"]) for edge, side in (("start", "end"), ("end", "start"))
+        rest[edge].map(layers.set_index(side)["loop_kind"]) for edge, side in (("start", "end"), ("end", "start"))
     )
-    is_near = (kind == after) & (((odd["end"] - odd["start"]) / kind.map(usual) - 1).abs() <= most)
-    odd = odd[is_near].assign(loop_kind=kind[is_near])
-    content = Hashed.of(sequence.symbols).stretches(odd["start"].to_numpy(), odd["end"].to_numpy())
+    is_near = (kind == after) & (((rest["end"] - rest["start"]) / kind.map(usual) - 1).abs() <= most)
+    first, last = (rest.assign(loop_kind=known)[~is_near & known.notna()] for known in (after, kind))
+    first["start"] = first["end"] - _before(symbols, first["start"], first["end"], first["loop_kind"].map(usual))
+    back = (symbols[::-1], n - last["end"], n - last["start"])
+    last["end"] = last["start"] + _before(*back, last["loop_kind"].map(usual))
+    odd = pd.concat([rest.assign(loop_kind=kind)[is_near], first, last]).drop_duplicates("start")
+    odd = odd[((odd["end"] - odd["start"]) / odd["loop_kind"].map(usual) - 1).abs() <= most]
+    content = Hashed.of(symbols).stretches(odd["start"].to_numpy(), odd["end"].to_numpy())
     is_layer = np.zeros(len(odd), bool)
     for row in np.unique(content, return_index=True)[1].tolist():
         like, rows = kinds[int(odd["loop_kind"].iloc[row])], np.arange(*odd[["start", "end"]].iloc[row])
@@ -294,6 +300,19 @@ def _with_odd_layers(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFra
         kinds = [*kinds, Kind(IS_LAYER, 0, 0, 0, has_products=True)]
         sequence = replace(sequence, structure=replace(sequence.structure, kinds=kinds))
     return sequence, blocks
+
+
+def _before(symbols: np.ndarray, *columns: pd.Series) -> np.ndarray:
+    """How many launches before the end of a stretch (start, end, size of a layer) it begins as what follows it does:
+    of such places the one that is about one layer before, else 0."""
+    start, end, size = (column.to_numpy() for column in columns)
+    content = Hashed.of(symbols).stretches(start, np.minimum(end + 3, len(symbols)))
+    _, rows, number = np.unique(content, return_index=True, return_inverse=True)
+    found = np.zeros(len(rows), np.int64)
+    for k, row in enumerate(rows.tolist()):
+        far = end[row] - start[row] - begins_alike(symbols[start[row] : end[row]], symbols[end[row] : end[row] + 3])
+        found[k] = far[np.argmin(np.abs(far - size[row]))] if len(far) else 0
+    return found[number]
 
 
 def _carried_over(sequence: Sequence, blocks: pd.DataFrame) -> pd.DataFrame:
