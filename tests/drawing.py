@@ -1,7 +1,7 @@
 """What a run of the whole suite takes of tests that cost much: a drawn part, another one with each seed.
 
 A test function is costly where it stands in `costly.txt` (half a second of processor time or more, all cases together)
-or has the mark `sampled`. Of its cases an eighth is taken, of five or more one at least; one that has one case is taken
+or has the mark `sampled`. Of its cases an eighth is taken, of five or more two at least; one that has one case is taken
 in one of eight runs. The mark `guard` says: nothing else holds this promise, and who breaks it hurts a user; such a
 function is always taken whole.
 """
@@ -16,7 +16,7 @@ from pathlib import Path
 COSTLY = Path(__file__).with_name("costly.txt")
 LEAST_S = 0.5  # of processor time, its child processes with it, all cases of a function together
 PART = 8  # one of so many is drawn
-MANY = 5  # cases of a function, of which one is taken at least
+MANY = 5  # cases of a function, of which two are taken at least
 WHOLE = 2_000  # collected tests: fewer are no run of the whole suite, and only marked functions are drawn
 
 
@@ -43,7 +43,7 @@ def _left_out(cases: list[str], part: int, seed: str) -> list[str]:
     number = {case: zlib.crc32(f"{seed}{case}".encode()) for case in cases}
     if len(cases) < MANY:
         return [case for case in cases if number[case] % part]
-    return sorted(cases, key=number.__getitem__)[-(-len(cases) // part) :]
+    return sorted(cases, key=number.__getitem__)[max(2, -(-len(cases) // part)) :]
 
 
 def costs_of(tests: Iterable[tuple[str, float, float]]) -> dict[str, float]:

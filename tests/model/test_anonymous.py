@@ -48,6 +48,7 @@ def test_the_report_and_the_store_can_be_made_of_it(profile, tmp_path):
     assert len(open_store(tmp_path / "s.xsp.sqlite").frame("kernels")) == len(profile.kernels)
 
 
+@pytest.mark.guard
 def test_report_and_export_take_the_option(captures, tmp_path):
     from typer.testing import CliRunner
 

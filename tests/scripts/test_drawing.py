@@ -23,9 +23,9 @@ def drawn(seed: int) -> list[str]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_cheap_tests_stay_and_a_function_with_many_cases_keeps_one_at_least(seed):
+def test_cheap_tests_stay_and_a_function_with_many_cases_keeps_two_at_least(seed):
     taken = Counter(map(function_of, drawn(seed)))
-    assert [taken[f"a.py::{name}"] for name in ("cheap", "five", "many")] == [2, 1, 10]
+    assert [taken[f"a.py::{name}"] for name in ("cheap", "five", "many")] == [2, 2, 10]
     assert drawn(seed) == drawn(seed)
 
 
