@@ -72,8 +72,8 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
 
 def test_a_pause_that_came_once_is_told_from_one_that_comes_again(tmp_path):
     results, limit, found = said(loop(tmp_path, between_us=10, inside_us=40, pause_us=5_000))
-    assert place_text(found[0]) == "host code between executions of step, 5.01 ms in one stretch"
-    assert "between executions (5.01 ms in one stretch)" in advise(results, limit)[0].what
+    assert place_text(found[0]) == "host code between executions of step, 5.01 ms in one wait"
+    assert "between executions (5.01 ms in one wait)" in advise(results, limit)[0].what
 
 
 def test_a_kernel_gives_way_before_its_place_does():

@@ -107,7 +107,7 @@ def called(name: str) -> str:
 def fitted(write: Callable[[int], str], most: int) -> str:
     """A text of a line of so many letters, else of two: names, of the length that ``write`` is given, are cut, its
     words are not."""
-    texts = [write(length) for length in range(64, 8, -4)]
+    texts = [write(length) for length in range(64, 7, -4)]
     lines = [(len(wrap(text, most, break_on_hyphens=False)), text) for text in texts]
     return next((text for count in (1, 2) for needed, text in lines if needed <= count), texts[-1])
 

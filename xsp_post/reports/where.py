@@ -437,7 +437,7 @@ def what_text(place: Place, most: int = 40) -> str:
 
 
 def _at_once(place: Place) -> str:
-    """``, 8.02 ms in one stretch``: a single pause is half of a wait."""
+    """``, 8.02 ms in one wait``: a single pause is half of a wait."""
     is_one = 2 * place.longest_ns >= place.time_ns > 0
     longest, whole = format_ns(place.longest_ns), format_ns(place.time_ns)
     return sentence("bar.at-once", time=f"{longest} " * (longest != whole)) * is_one

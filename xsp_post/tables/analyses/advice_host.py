@@ -163,7 +163,7 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     place = inside(named) if named else "between executions" * is_between
     is_all = situation.limit.device_count == 1 and spent >= later_ns
     longest = int(rows["longest_ns"].max()) if place and is_all else 0
-    place += f" ({format_ns(longest)} in one stretch)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
+    place += f" ({format_ns(longest)} in one wait)" * (2 * longest >= spent > 0 and situation.execution_count > 2)
     if named and len(owned) > 1:
         place += f" and {format_count(len(owned) - 1)} other place{'s' * (len(owned) > 2)}"
     most = f", {format_ns(int(owned.max()))} of it in {named}" if named and len(owned) > 1 else ""
