@@ -607,6 +607,21 @@ def validation_of_three_batches():
     return validation_between_epochs(3)
 
 
+def probes_between_numbered_steps():
+    """Two epochs of five steps in ranges that count; behind each epoch four passes in one range `probe`."""
+    d = desk("own")
+    for epoch in range(2):
+        for batch in range(5):
+            with d.step(f"epoch={epoch} batch={batch}"):
+                _trained(d, 2)
+        with d.say("probe"):
+            for _ in range(4):
+                with d.new("x"):
+                    d.go("embed", "uns_fw", "uns_fw", "metric")
+                    d.item()
+    return d.program("", "x")
+
+
 def tokens_behind_an_epoch():
     """Five steps in `epoch`, each in ranges of its stages; behind them nine passes in `decode`."""
     d = desk("own")

@@ -163,6 +163,7 @@ SHOWN = {
     "generator_after_five_critics": "what begins as executions do, or comes again now and then, is one",
     "validation_between_epochs": "no step crosses the end of a range; what computes beside steps is an execution",
     "tokens_behind_an_epoch": "passes in a phase beside training steps are executions, too",
+    "probes_between_numbered_steps": "passes in a range beside steps that count are executions, too",
     "validation_of_three_batches": "passes in a range beside training steps are executions",
     "passes_like_a_layer_of_two_attentions": "a pass of two layers is told by these as they begin, at last",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",

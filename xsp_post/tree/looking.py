@@ -42,9 +42,10 @@ _MOST_DEPTH = 16
 
 
 def outside_ranges(draft: Draft) -> Draft:
-    """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred.
+    """Iterations and blocks for launches outside every range, below [unattributed] and marked inferred, and in ranges
+    beside the executions that hold several passes.
 
-    Such launches keep their attribution ``none``: no range was recorded around them, whatever repeats.
+    Launches outside keep their attribution ``none``: no range was recorded around them, whatever repeats.
     """
     nodes, activities, chosen = draft.nodes, draft.activities, draft.levels.chosen
     # between hooks, or in a turn of ranges: not inside a range, but their place is known
@@ -55,17 +56,22 @@ def outside_ranges(draft: Draft) -> Draft:
     # Operators without modules fold into the blocks they repeat in.
     operators = open_operators(draft.names, nodes, draft.activities, draft.constants)
     is_top, is_library = draft.column("parent_id") == 0, draft.column("level") == int(Level.LIBRARY)
-    ranges = is_top & ~is_library
+    ranges = is_top & ~is_library & (draft.column("kind") <= int(SpanKind.ANNOTATION))
+    beside = np.zeros(len(nodes), bool)
     if chosen is not None and len(chosen.processes):  # the ranges are parts of what repeats
-        ranges &= draft.column("kind") <= int(SpanKind.ANNOTATION)
         ranges &= np.isin(draft.column("process_index"), chosen.processes)
         operators = ranges | (operators & inside_of(ranges, nodes))
     else:
-        ranges &= draft.names.node_is("role", "operator")
-        loose, models = np.flatnonzero(ranges), np.flatnonzero(draft.column("level") == int(Level.MODEL))
-        around = innermost_of_another(nodes, draft.column("process_index"), models, loose)
+        is_model = draft.column("level") == int(Level.MODEL)
+        is_model[draft.turns] = True
+        if is_model.any():  # plain ranges that hold no execution, and may hold several passes
+            around_models = forest_of(draft.column("parent_id")).around(is_model)
+            beside = ranges & draft.names.node_is("role", "") & ~is_model & ~around_models
+        ranges = beside | (ranges & draft.names.node_is("role", "operator"))
+        loose = np.flatnonzero(ranges)
+        around = innermost_of_another(nodes, draft.column("process_index"), np.flatnonzero(is_model), loose)
         ranges[loose] = (len(draft.turns) > 0) | (around < 0)
-        operators &= ranges
+        operators &= inside_of(ranges, nodes)
     uncovered = outside | alone | inside_of(ranges | (is_top & is_library), nodes)[draft.node]
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
@@ -78,11 +84,16 @@ def outside_ranges(draft: Draft) -> Draft:
     if not len(found.nodes):
         return draft.said("", found.findings)
     around = _around_passes(draft, found, rows)
-    if _homes(found, around, draft.constants) is None:  # no pass crosses the end of one of them
-        known = hints(draft.trace)
-        again = infer(frame.assign(home=around), draft.trace.strings, hints=known, constants=draft.constants)
-        found = again if len(again.nodes) else found
+    is_other = inside_of(beside, nodes)[draft.node[rows]] & (around < 0)
+    if is_other[found.node_of_launch >= 0].any() or _homes(found, around, draft.constants) is None:
+        # no pass crosses the end of one of them, and ranges without several passes are not looked into
+        frame = frame.assign(home=around, is_covered=~uncovered[rows] | is_other)
+        again = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
+        found = again if is_other.any() or len(again.nodes) else found
+        if not len(found.nodes):
+            return draft.said("", found.findings)
     modules = draft.names.node_is("role", "module", "layer") | (ranges & ~operators)
+    modules[around[around >= 0]] = False
     found = _without_recorded_modules(found, inside_of(modules, nodes)[draft.node[rows]])
     _named(draft, found, rows, operators)
     if chosen is not None:
@@ -96,12 +107,13 @@ def outside_ranges(draft: Draft) -> Draft:
 
 
 def _around_passes(draft: Draft, found: Inference, rows: np.ndarray) -> np.ndarray:
-    """Of each launch the outermost recorded range around it where ranges of its text hold several whole passes each; −1
-    elsewhere."""
+    """Of each launch the outermost recorded range around it where ranges of its text hold several whole passes each,
+    and these most of its launches; −1 elsewhere."""
     turn = np.append(found.nodes["iteration_index"].to_numpy(), -1)[found.node_of_launch]
     recorded = (draft.column("kind") <= int(SpanKind.ANNOTATION)) & (draft.column("level") != int(Level.LIBRARY))
     around = forest_of(draft.column("parent_id")).outermost_around(recorded)[draft.node[rows]]
-    launched = pd.DataFrame({"turn": turn, "range": around})[turn >= 0]
+    share = pd.Series(turn >= 0).groupby(around).transform("mean")
+    launched = pd.DataFrame({"turn": turn, "range": around})[(turn >= 0) & (share >= draft.constants.most_ratio)]
     whole = launched[launched.groupby("turn")["range"].transform("nunique") == 1]
     held = whole[whole["range"] >= 0].groupby("range")["turn"].nunique()
     often = held.groupby(draft.column("folded_id")[held.index]).transform("median")
