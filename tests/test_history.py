@@ -22,7 +22,15 @@ from xsp_post.base.errors import BarNotMetError, UndecidedError, UsageError
 from xsp_post.compare.bars import check_since, parse_since
 from xsp_post.reports.history import history_lines, next_capture, sparkline
 from xsp_post.store.store import open_store
-from xsp_post.tables.analyses.history import changes_of, floors, history_table, history_values, slowness_of, table_of
+from xsp_post.tables.analyses.history import (
+    _shared,
+    changes_of,
+    floors,
+    history_table,
+    history_values,
+    slowness_of,
+    table_of,
+)
 
 LAYERS = {"proj:Linear": ("ampere_sgemm_128x64_tn", 200_000), "act:ReLU": ("elementwise_kernel", 60_000),
           "out:Linear": ("ampere_sgemm_32x32_sliced1x4_tn", 140_000)}  # fmt: skip
@@ -272,6 +280,18 @@ def test_powers_that_never_change_hide_no_step():
         logs = random.normal(0, 0.03, (50, 12)) + random.normal(0, 0.4, (50, 1)) * random.uniform(0.4, 1.6, 12)
         logs[12:, seed] += 0.09
         assert of_layers(1e6 * np.exp(logs)) == [("step", 12)]
+
+
+def test_few_layers_that_scatter_apart_share_nothing_but_the_speed():
+    """Five layers, each with noise of its own: where the speed is known, no more than one in four histories follows a
+    course by chance, which may be the step of one layer."""
+    courses = []
+    for seed in range(20):
+        random = np.random.default_rng([seed, 5])
+        logs = random.normal(0, 0.4, (30, 5)) + random.normal(0, 0.15, (30, 1))
+        speed = np.median(logs, axis=1, keepdims=True)
+        courses.append(_shared(logs, np.full(5, 0.005), speed).shape[1] - 1)
+    assert sum(courses) <= 5
 
 
 def test_a_layer_that_drifts_under_such_load_is_told_as_a_drift():

@@ -170,16 +170,16 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
 def _shared(layers: np.ndarray, floor: np.ndarray, common: np.ndarray) -> np.ndarray:
     """What layers share besides how slow the machine is, as load that slows each by a power of its own: principal
     components that describe most layers better (Akaike 1974), and by a third of the root mean square or more: what
-    fewer layers show is their own."""
+    fewer layers show is their own. Each course that is followed leaves one layer fewer that says anything."""
     count, number = layers.shape
-    while number >= _LEAST_PARTS:
+    while (free := number - common.shape[1]) >= _LEAST_PARTS:
         known = np.column_stack([np.ones(count), common])
         rest = layers - known @ (np.linalg.pinv(known) @ layers)
         power = (rest**2).sum(axis=0) + count * floor**2
         one = np.linalg.svd(rest / np.sqrt(power), full_matrices=False)[0][:, :1]
         part = (one.T @ rest) ** 2
         gain = -count * np.log(1 - np.median(part / power))
-        if gain < 2 * (1 + count / number) or 9 * np.median(part) < part.mean():
+        if gain < 2 * (1 + count / free) or 9 * np.median(part) < part.mean():
             break
         common = np.column_stack([common, one])
     return common
