@@ -56,6 +56,8 @@ RIGHT = (
     ("gnn_full_batch", "all"), ("vqvae_epochs", "all"),
     # gradients whose operators were recorded lie in the range that covers them
     ("kfold_tabular", "all"), ("activation_patching", "all"),
+    # passes in a range beside steps that count
+    ("simclr_probe", "marks"),
     # tokens whose passes end with their layers
     ("whisper_chunks", "none"), ("whisper_chunks", "all"),
     # scans whose exps stand where a softmax does in other layers
@@ -107,6 +109,12 @@ READ_WRONGLY = {
     ("rife_video", "none", "layers"): "three blocks of convolutions and two networks that go down and up",
     ("pcgrad_nyu", "all", "executions"): "projected gradients stand between a step's backward work and its update",
     ("controlnet_lcm", "none", "layers"): "two networks that go down in each step, and a third that goes up, too",
+    ("fedavg_rounds", "marks", "executions"): "a range of a client holds two or three steps, each with its update",
+    ("simclr_probe", "all", "executions"): "steps of a classifier on kept features are no passes of the encoder",
+    ("edm_molecules", "marks", "layers"): "ranges of batches hold ten steps each, which are no layers",
+    ("vivit_factorised", "all", "layers"): "a range beside steps with three passes holds their layers, too",
+    ("vmoe_eval", "none", "layers"): "a layer whose experts run in a loop is one, whatever number of them runs",
+    ("fid_reader", "none", "executions"): "a retriever and an encoder are two passes where the host waits between",
 }
 
 
