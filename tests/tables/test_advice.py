@@ -566,6 +566,19 @@ def test_the_late_rank_comes_before_overlapping(late, what, kind, tmp_path):
     assert advice["late-rank"].what.startswith(what) and f"waiting, {share:g}" in advice["late-rank"].evidence
 
 
+def test_one_kernel_of_its_own_that_takes_most_of_the_time(tmp_path):
+    """Not one that waits, nor one that somebody else made, nor one that runs while the host takes longer."""
+    host, wait = Program.host, Program.wait
+    cases = (("probe<int>", wait, ["heavy-kernel"]), ("probe<int>", host, []), ("event_wait", wait, []))
+    for name, then, codes in (*cases, ("void cub::f()", wait, [])):
+        program = Program()
+        for _ in range(25):
+            then(then(program.work(name, took=60), 62).work("own", took=15), 17)
+        advice = said(program, tmp_path, replayed=True)[0]
+        assert [code for code in advice if code == "heavy-kernel"] == codes
+        assert not codes or "probe," in advice["heavy-kernel"].what
+
+
 def test_what_one_device_loses_all_may_lose(tmp_path):
     program = Program()
     for rank, took in enumerate((30, 90)):

@@ -39,7 +39,7 @@ FAR = 2  # times the estimate: why a bound is so much more has to be said
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
-OF_ALL = ("cuda-graphs", "copy-less")  # they ask much of a program
+OF_ALL = ("cuda-graphs", "copy-less", "heavy-kernel")  # they ask much of a program
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from xsp_post.names.platforms import PYTHON
 from xsp_post.replay.changes import WITHIN_DEVICE
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, NOTHING, SHORT_KERNEL_NS, Found, Situation, replayable
 from xsp_post.tables.analyses.frames import PATTERNS
-from xsp_post.tables.analyses.limits import LEAST_OPERATIONS, SHAPE
+from xsp_post.tables.analyses.limits import LEAST_KNOWN_RATIO, LEAST_OPERATIONS, SHAPE
 from xsp_post.tables.analyses.places import place_text
 from xsp_post.tables.analyses.rank_causes import held_up_ns
 
@@ -69,7 +69,8 @@ def _tensor_cores(situation: Situation) -> list[Found]:
 
 
 def _own_products(situation: Situation) -> list[Found]:
-    """Products that a program's own kernels make, and those of sizes that no tensor core takes as they are."""
+    """Products that a program's own kernels make, those of sizes that no tensor core takes as they are, and one kernel
+    of its own that takes half of the time."""
     rows = situation.kernels
     products = rows["family"].isin(["gemm", "convolution"]).to_numpy()
     _, beside, _ = situation.in_attention  # one kernel for attention makes those, at any length
@@ -79,8 +80,10 @@ def _own_products(situation: Situation) -> list[Found]:
     own = ~rows["family"].isin(_NO_WORK)
     own &= ~situation.is_called(PATTERNS["library"]) & ~situation.is_called(PATTERNS["products of a library"])
     own &= situation.limit.is_gpu and not situation.is_compiled and PYTHON not in situation.platforms
-    found = []
-    for code, mine in (("library-product", own & products), ("pad-sizes", odd)):
+    each, found = rows["duration_ns"].groupby(rows["name"], observed=True).transform("sum").to_numpy(), []
+    heavy = own & ~products & (each >= LEAST_KNOWN_RATIO * situation.limit.window_ns)
+    heavy &= "kernels" in situation.limit.limits
+    for code, mine in (("library-product", own & products), ("pad-sizes", odd), ("heavy-kernel", heavy)):
         time = rows["duration_ns"][mine].groupby(rows["name"][mine].astype(str)).sum()
         if len(time):
             words = {"kernel": _shortened(time.idxmax())}
