@@ -9,7 +9,7 @@ from generators.jobs import ALL_REDUCE, CAUSES, MIXED, Job, job
 
 from xsp_post.model.results import Analysis
 from xsp_post.replay.collectives import collectives_frame
-from xsp_post.reports.rank_sentences import rank_sentence
+from xsp_post.reports.rank_sentences import late_ranks, rank_sentence
 from xsp_post.tables.analyses.limits import HOST
 from xsp_post.tables.analyses.rank_causes import EXPLAINED, MORE, WORK_COLUMNS, Work, rank_work
 from xsp_post.tables.analyses.ranks import _held_up, rank_contribution, rank_tables
@@ -54,6 +54,14 @@ def test_two_causes_of_which_none_explains_most_are_not_named():
 def test_the_sentence_names_the_cause():
     said = rank_sentence(table_of(job(2, 8, "slower work")))
     assert "slower work: all kernels take" in said and "lower clock" in said
+
+
+@pytest.mark.parametrize(("count", "names"), [(8, "rank 7."), (9, "rank 8 and 1 more.")])
+def test_of_many_late_ranks_the_slowest_are_named_and_the_others_counted(count, names):
+    ranks = table_of(job(2, 12, "slower work")).assign(is_straggler=np.arange(12) < count)
+    ranks["compute_excess_ratio"] = 1.0 + ranks["rank"]  # rank 0 is the one that is not named
+    said = late_ranks(ranks)[0]
+    assert said.endswith(names) and ("rank 0," in said) == (count == 8)
 
 
 def test_what_runs_at_the_same_time_counts_once():

@@ -31,7 +31,9 @@ def late_ranks(ranks: pd.DataFrame) -> list[str]:
     if slow.empty:
         return [sentence("ranks.none")]
     row = slow.iloc[0]
-    names = ", ".join(f"rank {rank}" for rank in sorted(slow["rank"].tolist())[:8])
+    named = sorted(slow["rank"].head(8).tolist())
+    others = f" and {len(slow) - len(named)} more" * (len(slow) > len(named))
+    names = ", ".join(f"rank {rank}" for rank in named) + others
     key = "ranks.late" if len(slow) == 1 and row["last_count"] > 0 else "ranks.later"
     said = [sentence(key, names=names, last=row["last_count"], count=row["matched_count"])]
     chain, who = float(ranks["chain_ns"].sum()) if "chain_ns" in ranks else 0.0, f"Rank {row['rank']}"
