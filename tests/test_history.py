@@ -377,7 +377,7 @@ def test_a_history_without_change_says_within_what():
     first = history_lines(values, history_table(values))[0]
     assert first.startswith("Nothing changed in 9 captures: first and second half differ by −") and " … +" in first
     few = course([10e6, 10e6])
-    assert history_lines(few, history_table(few))[0].startswith("Fewer than 4 captures")
+    assert history_lines(few, history_table(few))[0].startswith("A history needs at least 4 captures")
 
 
 def test_names_of_a_history_are_shown_as_text():

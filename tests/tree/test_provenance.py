@@ -179,8 +179,8 @@ def test_triton_kernels_carry_their_line_through_the_command_line(tmp_path):
 
 
 def test_the_balance_says_what_compiled_code_no_file_names_modules_of(tmp_path):
-    trace = Path(shutil.copy(COMPILED / "decoder" / TRACE, tmp_path))
-    alone, known = analyze([trace]), analyze([COMPILED / "decoder" / TRACE])
+    trace = Path(shutil.copy(COMPILED / "gated" / TRACE, tmp_path))
+    alone, known = analyze([trace]), analyze([COMPILED / "gated" / TRACE])
     kernels = alone.frame("kernels")
     layers = alone.frame("nodes").set_index("node_id")["name"].astype(str)
     inside = kernels["layer_node_id"].map(layers).str.contains("CompiledFxGraph", na=False)

@@ -85,7 +85,7 @@ def _of_first_screen(verdict: Answer) -> Answer:
     """The verdict without resources that save too little to be shown, and without what follows from the rest."""
     gains = [{key: one for key, one in row.items() if key != "is_shown"} for row in verdict["gains"] if row["is_shown"]]
     said = {key: one for key, one in verdict.items() if key not in ("idle_ns", "together_gain_ratio")}
-    return {**said, "gains": gains, "groups": [one for one in verdict["groups"] if one["time_ns"]]}
+    return {**said, "gains": gains}
 
 
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Answer:

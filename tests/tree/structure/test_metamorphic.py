@@ -37,7 +37,6 @@ KNOWN = {
     ("nvfuser_compile_h200", "layer_ranges_gone"): (0.0, 1.0), ("nvfuser_h200", "outer_range"): (0.1, 0.5),
     ("nvfuser_h200", "layer_ranges_gone"): (0.0, 1.0), ("transformer_2.7b_a100_compiled", "halved"): (0.25, 1.0),
     ("transformer_2.7b_a100_nvtx", "outer_range"): (1.0, 0.26),
-    ("transformer_backward_rtx3070ti", "outer_range"): (1.0, 0.65),
     ("compiled_graphs_rtx3060", "inner_ranges_gone"): (1.0, 0.989),
     ("compiled_rtx3060", "inner_ranges_gone"): (1.0, 0.28),
     ("dataloader_0_workers", "inner_ranges_gone"): (1.0, 0.89),

@@ -39,7 +39,7 @@ FAR = 2  # times the estimate: why a bound is so much more has to be said
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
 ONCE = ("launch-shape", "prefetch")  # what a single operation shows
-OF_ALL = ("cuda-graphs", "copy-less", "heavy-kernel")  # they ask much of a program
+OF_ALL = ("larger-batch", "cuda-graphs", "copy-less", "heavy-kernel")  # they ask much of a program
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,13 @@ class Advice:
 
     @property
     def place(self) -> tuple[bool, float]:
-        """In the order: first what saves most, by a replay of the change, else by the bound, or a quarter of a time of
-        which nobody knows how much goes; half where it changes everything and names no place, or spares launches alone,
-        as a graph does; last what is paid once."""
-        known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 4
-        return self.resource == "none", -known / 2 if self.code in OF_ALL or self.resource == LAUNCHES else -known
+        """In the order: first what saves most, by a replay of the change, else by the bound, or half of a time that is
+        no bound; half where it changes everything and names no place, asks for another recording first, or spares
+        launches alone, as a graph does; last what is paid once."""
+        known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
+        is_unknown = self.code == "host-code" and not self.is_bound
+        is_half = self.code in OF_ALL or self.resource == LAUNCHES or is_unknown
+        return self.resource == "none", -known / 2 if is_half else -known
 
 
 def advise(results: Results, limit: Limit) -> list[Advice]:
