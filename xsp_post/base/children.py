@@ -14,6 +14,8 @@ from pathlib import Path
 from xsp_post.base.module_path import trusted
 
 # Python puts '' on the module path of a program given by -c: the current folder. `sys` is part of the interpreter.
+# Python 3.13 imports `linecache` before it runs the program; -P, which 3.10 lacks, keeps '' away from the start.
+_SAFE = ["-P"] if hasattr(sys.flags, "safe_path") else []
 START = (
     "import sys; sys.path = [folder for folder in sys.path if folder]; "
     "import runpy; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
@@ -23,7 +25,7 @@ _WITHOUT_MODULES = Path(__file__).parents[1] / "reports" / "assets"  # a folder 
 
 def python(module: str, *arguments: str) -> list[str]:
     """The command that runs a module as a program; with `environment`."""
-    return [sys.executable, "-c", START, module, *arguments]
+    return [sys.executable, *_SAFE, "-c", START, module, *arguments]
 
 
 QUIET = {"KINETO_LOG_LEVEL": "99"}  # above every level that PyTorch's profiler prints at: its start and stop, too
