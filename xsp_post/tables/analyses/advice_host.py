@@ -6,6 +6,7 @@ from dataclasses import replace
 import pandas as pd
 
 from xsp_post.arrays.repeats import without_numbers
+from xsp_post.base.texts import sentence
 from xsp_post.model.results import frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count, format_ns
 from xsp_post.names.platforms import PYTHON
@@ -235,8 +236,7 @@ def _find(situation: Situation, rows: pd.DataFrame) -> str:
     waits = followed(situation.results, situation.limit.captures)
     waits = waits[waits["path_id"].fillna(-1).isin(rows["path_id"].fillna(-1))]
     before_ns = waits.loc[waits["name"].eq("copies host→device"), "time_ns"].sum()
-    makes_inputs = 2 * before_ns > waits["time_ns"].sum()
-    return "Prepare ahead what is copied host→device, and find out" if makes_inputs else "Find out"
+    return sentence("next.prepare" if 2 * before_ns > waits["time_ns"].sum() else "next.find")
 
 
 def _profiler(situation: Situation) -> list[Found]:
