@@ -25,7 +25,7 @@ FINDER = """import importlib.util, sys
 class Finder:
     def find_spec(name, path=None, target=None):
         return importlib.util.spec_from_file_location(name, {start!r}) if name == "xsp_post" else None
-sys.meta_path.append(Finder)
+sys.meta_path.insert(0, Finder)  # the dependencies may lie beside a copy of the package
 """
 EVENTS = """{"schemaVersion": 1, "traceEvents": [
 {"ph":"X","cat":"cuda_runtime","name":"cudaLaunchKernel","ts":1,"dur":1,"pid":1,"tid":1,"args":{"correlation":1}},
@@ -47,7 +47,7 @@ def installed(kind: str, place: Path) -> tuple[list[str], dict[str, str]]:
     packages.mkdir(parents=True, exist_ok=True)
     paths = [str(DEPENDENCIES)]
     if kind == "editable":
-        paths.append(str(PACKAGE.parent))
+        paths.insert(0, str(PACKAGE.parent))  # the dependencies may lie beside a copy of the package
     elif kind == "editable finder":
         (packages / "xsp_post_finder.py").write_text(FINDER.format(start=str(PACKAGE / "__init__.py")))
         paths.append("import xsp_post_finder")

@@ -126,10 +126,12 @@ def test_notebook_runs_on_what_the_recipe_writes(one_by_one, monkeypatch):
     assert len(scope["tree"])
 
 
-def test_recipe_asks_an_interpreter_that_has_xsp_post(module):
+def test_recipe_asks_an_interpreter_that_has_xsp_post(module, tmp_path):
+    """It executes no module of the current folder: Python 3.13 imports `linecache` before it runs a program."""
+    (tmp_path / "linecache.py").write_text("raise SystemExit('executed')")
     command, environment = module.XspTree._interpreter()
     called = [*command, "xsp_post", "--version"]
-    done = subprocess.run(called, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(called, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "xsp-post" in done.stdout, done.stderr
     assert "PYTHONHOME" not in environment
 

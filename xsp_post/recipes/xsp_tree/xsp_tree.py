@@ -48,6 +48,7 @@ class XspTree(recipe.Recipe):
         modules in the current folder."""
         known = json.loads(Path(__file__).with_name("interpreter.json").read_text(encoding="utf-8"))
         environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONHOME", "PYTHONPATH")}
+        environment["PYTHONSAFEPATH"] = "1"  # from 3.11 on; 3.13 imports modules before it runs a program given by -c
         if known["path"]:
             environment["PYTHONPATH"] = known["path"]
         return [os.environ.get("XSP_POST_PYTHON") or known["python"], "-c", known["start"]], environment
