@@ -131,7 +131,7 @@ def test_bars_end_with_their_exit_code(folder, printed):
     stores = sorted((folder.with_name("captures.history") / "stores").glob("*"))
     out = folder.with_name("again")
     slower = called("history", *stores, "-o", out, "--fail-if", "model_latency>3% since first", columns=200)
-    assert slower.returncode == 1 and "run-c4" in slower.stderr
+    assert slower.returncode == 1 and "run-c4" in slower.stderr and "(+20." in slower.stderr
     same = called("history", *stores, "-o", out, "--fail-if", "model_latency>3% since last", columns=200)
     assert same.returncode == 0, same.stderr
     few = called("history", stores[0], "-o", out, "--fail-if", "model_latency>3% since last", columns=200)

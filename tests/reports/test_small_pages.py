@@ -104,10 +104,13 @@ def test_a_history_has_a_chart_per_measure_and_its_sentences():
     assert 'id="chart-history-kernels"' not in page and "6 captures: first and second half differ" in page
     assert HOSTILE not in page
     said = {c.name: {"int64": 0, "float64": 1.0, "bool": True, "str": ""}[c.dtype] for c in TABLES["history"].columns}
-    said |= {"kind": "step", "level": "layer", "subject": HOSTILE, "capture_name": f"{HOSTILE}4"}
+    said |= {"kind": "step", "level": "layer", "subject": HOSTILE, "capture_name": f"{HOSTILE}4",
+             "position_index": 4}  # fmt: skip
     changed = history_page.render(Analysis({"history_values": values, "history": pd.DataFrame([said])}))
     first = re.compile('id="chart-history-(\\w+)"')  # what changed is on the first screen
     assert first.search(page)[1] == "model" and first.search(changed)[1] == "layers"
+    # once in the chart of what shows it, with the name of its capture
+    assert "since <" not in changed and [page.count('"since '), changed.count('"since ')] == [0, 1]
 
 
 def test_no_two_kernel_families_have_one_colour():

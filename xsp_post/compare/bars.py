@@ -319,7 +319,7 @@ def _decided(
     half = float(t_quantiles(freedom, CONFIDENCE)) * error  # NaN without a degree of freedom
     low, high = (difference - half) / base, (difference + half) / base
     interval = f"; 95 % interval {format_ratio_interval(low, high)}" if half == half and base else ""
-    said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_ratio_percent(change)}"
+    said = (f"{shown(column[1], 80)} {format_ns(base)} → {format_ns(series[newest])} ({format_change(change)}"
             f"{interval}) in {shown(names[newest], 60)}")  # fmt: skip
     if bar.is_beyond(value):
         mine = changes if level == history.MODEL else changes.iloc[:0]

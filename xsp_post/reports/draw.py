@@ -194,6 +194,8 @@ def _axis(
         options |= {"rangeMax": alt.ExprRef("max(width - 150, width / 2)"), "nice": False}
     elif column.endswith("_ratio") and row.color:
         options |= {"nice": False}
+    elif row.mark == "line" and channel == "y" and not column.endswith("_ratio"):
+        options |= {"zero": False}  # a course is read by its differences
     steps: dict[str, Any] = {"tickCount": 7, "format": "~g"} if is_log else {}
     if column.endswith("_ratio"):
         steps = {"format": "~%"}
@@ -284,8 +286,6 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
         ink = theme.either(alt.ColorValue, f"datum.amount > {bright}", "#fffffe", "#10161d")
         text = base.mark_text(fontSize=11).encode(text=alt.Text("text:N"), color=ink)
         return [base.mark_rect(), *([text] if data["x"].nunique() <= 10 else [])]
-    if row.mark == "line":
-        return [base.mark_line(strokeWidth=1.5, point=len(frame) <= 60).encode(**color)]
     if row.mark == "area":
         return [base.mark_area(interpolate="step-after").encode(**color)]
     marks = []
@@ -299,6 +299,8 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
             edge = theme.either(alt.StrokeValue, theme.SELECTED, theme.color("selected"), None)
             spot = spot.encode(opacity=theme.either(alt.OpacityValue, near, 0.8, 0.15), stroke=edge)
         marks.append(spot)
+    elif row.mark == "line":
+        marks.append(base.mark_line(strokeWidth=1.5, point=len(frame) <= 60).encode(**color))
     else:
         style: dict[str, Any] = {"stroke": "#fffffe", "strokeWidth": 0.6} if row.color and not row.x2 else {}
         marks.append(base.mark_bar(**style).encode(**color, **ends))
@@ -314,7 +316,7 @@ def _marks(row: ChartRow, frame: pd.DataFrame, data: pd.DataFrame, base: Any) ->
             line = alt.Chart(data).mark_line(strokeWidth=0.8, opacity=0.6)
             marks.append(line.encode(x=base.encoding.x, y=alt.Y("tick:Q"), color=base.encoding.color))
     plain = alt.Chart(data).encode(y=base.encoding.y, text=alt.Text("text:N"))
-    if row.text and row.mark == "roofline":
+    if row.text and row.mark in ("roofline", "line"):
         marks.append(plain.mark_text(dy=-13, fontSize=11).encode(x=base.encoding.x))
     elif row.text:
         at = alt.X("x2:Q") if "x2" in data else alt.X("x:Q", stack=None)

@@ -50,6 +50,9 @@ def _course(level: str) -> Frame:
         is_said = spread.index.isin(pd.MultiIndex.from_frame(said[["workload_index", "subject"]]))
         most = spread.index[np.lexsort([-spread.to_numpy(), ~is_said])][:LINE_LIMIT]
         shown = values[pd.MultiIndex.from_frame(values[["workload_index", "subject"]]).isin(most)]
+        place = ["workload_index", "subject", "position_index"]
+        begins = pd.MultiIndex.from_frame(shown[place]).isin(pd.MultiIndex.from_frame(said[place]))
+        shown = shown.assign(since_name=("since " + shown["capture_name"].astype(str)).where(begins, ""))
         who = shown["gpu_name"].astype(str) + " · " + shown["phase"].astype(str)
         named = [visible(f"{number + 1} {one}", 60) for number, one in zip(shown["workload_index"], who)]
         return shown.assign(workload=named).reset_index(drop=True)
