@@ -298,11 +298,11 @@ def test_a_table_of_ranks_without_rows_is_one_sentence(tmp_path):
 
 def test_a_late_rank_lies_outside_the_others_and_two_do_not_hide_each_other():
     own = np.array([0.3, -0.4, 0.1, 0.0, -0.2, 0.5, -0.1, 0.2])
-    assert not _outside(own).any()
+    assert not _outside(own, _BY_CHANCE).any()
     late = own + np.array([0, 0, 9, 0, 0, 0, 12, 0])
-    assert np.flatnonzero(_outside(late)).tolist() == [2, 6]
+    assert np.flatnonzero(_outside(late, _BY_CHANCE)).tolist() == [2, 6]
     draws = np.random.default_rng(0).normal(size=(300, 8))
-    assert np.mean([_outside(draw).any() for draw in draws]) <= 2 * _BY_CHANCE
+    assert np.mean([_outside(draw, _BY_CHANCE).any() for draw in draws]) <= 2 * _BY_CHANCE
 
 
 def test_a_rank_is_late_in_one_of_its_groups():
@@ -312,8 +312,9 @@ def test_a_rank_is_late_in_one_of_its_groups():
     late = np.column_stack([-a, a, -b, b, c, d, -c, -d, e, f, -e, -f])
     groups = ["context 0", "context 0", "context 1", "context 1", *["data 0", "data 1"] * 4]
     met = pd.DataFrame({"late_ns": late.ravel(), "position": [0, 1, 2, 3] * 300, "group_name": groups * 100})
-    ranks = pd.DataFrame({"duration_ns": 100_000, "lateness_ns": [-1e4, 1e4, -9e3, 9e3], "compute_excess_ratio": 0.0})
-    assert _stragglers(ranks, met.assign(step_index=-1)).tolist() == [False, True, False, True]
+    ranks = pd.DataFrame({"duration_ns": 100_000, "compute_excess_ratio": 0.0}, index=range(4))
+    excess = np.array([[-1e4, 1e4, -9e3, 9e3]])
+    assert _stragglers(ranks, met.assign(step_index=-1), excess).tolist() == [False, True, False, True]
 
 
 def test_the_rank_that_all_wait_for_is_shown_first_of_many():

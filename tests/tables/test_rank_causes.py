@@ -106,6 +106,28 @@ def test_work_of_a_cpu_is_told_by_its_size():
     assert late[["rank", "late_cause", "late_detail"]].values.tolist() == [[1, MORE, "aten::mm"]]
 
 
+@pytest.mark.parametrize("late", [[], [5]])
+def test_a_rank_that_pauses_is_late_where_kernels_scatter(late):
+    """Inputs of each step are of another size, by 12 %; rank 5 pauses for a quarter of a step in three of ten steps."""
+    random = np.random.default_rng(3)
+    own, pause = random.normal(800, 100, (8, 10)), np.zeros((8, 10))
+    pause[late, 2:9:3] = 250
+    arrived = own + pause + random.normal(20, 2, (8, 10))
+    end = (arrived.max(axis=0) + 50).cumsum()
+    parts = []
+    for rank in range(8):
+        begin = np.append(0, end[:-1])
+        kernels = np.concatenate([np.stack([begin, begin + own[rank]], 1), np.stack([begin + arrived[rank], end], 1)])
+        kernels = pd.DataFrame(1_000 * kernels, columns=["start_ns", "end_ns"]).astype(np.int64).assign(
+            name=["gemm"] * 10 + [ALL_REDUCE] * 10, capture_id=0, process_id=rank, device_id=rank, stream_id=1,
+            launch_start_ns=-1, kernel_id=range(20), grid_x=1, grid_y=1, grid_z=1,
+        )  # fmt: skip
+        frames = {"kernels": kernels, "collectives": collectives_frame(kernels).assign(capture_id=0)}
+        frames["captures"] = pd.DataFrame({"capture_id": [0], "level": ["M/L/G"], "kernel_count": [20]})
+        parts.append(rank_contribution(Analysis(frames), f"rank{rank}", rank))
+    assert rank_tables(parts)["ranks"].query("is_straggler")["rank"].tolist() == late
+
+
 @pytest.mark.parametrize(("host_ns", "cause", "ratio"), [(0, "more work", 1.0), (9e6, "unknown", 11 / 19)])
 def test_what_a_late_rank_does_faster_takes_nothing_off_its_cause(host_ns, cause, ratio):
     """Rank 2 computes `gemm` three times as often (+10 ms); while the others wait, its `norm` takes 4 ms less."""

@@ -104,12 +104,14 @@ class Work:
     """What all ranks of a job did between their collectives (``work``: rows of `rank_work` with their rank's names).
 
     ``held_up`` (ranks,): part of a rank's transfers that it shares with the other side; that is not its own time.
-    ``lateness_ns`` (ranks,): own time over the median of the others', NaN unknown.
+    ``lateness_ns`` (ranks,): own time over the median of the others', NaN unknown; ``excess_ns`` (any, ranks): that of
+    all own time and of each kind.
     """
 
     def __init__(self, ranks: pd.DataFrame, work: pd.DataFrame, held_up: np.ndarray) -> None:
         count = len(ranks)
-        self.lateness_ns = np.full(count, np.nan)
+        self.excess_ns = np.full((1, count), np.nan)
+        self.lateness_ns = self.excess_ns[0]
         self._known = np.zeros(count, bool)
         if count < 2 or not len(work):
             return
@@ -124,8 +126,10 @@ class Work:
         self._what = own.columns.to_frame(index=False)
         self._values = np.stack([part.fillna(0.0).to_numpy() for part in (own, *others)])
         if len(own) > 1:
-            total = self._values[0].sum(axis=1)
-            self.lateness_ns[self._known] = total - median_of_others(total)
+            sums = np.stack([own.sum(axis=1), *own.T.groupby("kind").sum().to_numpy()])
+            self.excess_ns = np.full((len(sums), count), np.nan)
+            self.excess_ns[:, self._known] = sums - median_of_others(sums)
+            self.lateness_ns = self.excess_ns[0]
 
     def causes(self, is_late: np.ndarray) -> dict[str, list[Any]]:
         """The columns of `LATE` but the lateness: '' and NaN for ranks that the others do not wait for."""

@@ -228,7 +228,7 @@ def rank_tables(contributions: Sequence[Mapping[str, pd.DataFrame]], job_name: s
     rows = pd.concat(work, ignore_index=True) if work else pd.DataFrame()
     done = rank_causes.Work(frame, rows, _held_up(calls, len(frame)))
     frame["lateness_ns"] = done.lateness_ns
-    frame["is_straggler"] = _stragglers(frame, joining)
+    frame["is_straggler"] = _stragglers(frame, joining, done.excess_ns)
     frame = frame.assign(**done.causes(frame["is_straggler"].to_numpy(bool)))
     chain = rank_chain(calls, rank := frame["rank"].to_numpy(), job_name)
     frame["chain_ns"] = frame["rank"].map(chain.groupby("rank")["own_ns"].sum()) if len(chain) else np.nan
@@ -289,9 +289,9 @@ def _with_waiting(frame: pd.DataFrame, calls: pd.DataFrame, met: pd.DataFrame) -
     return frame.assign(mesh=[", ".join(place[axis] for axis in sorted(place)) for place in places])
 
 
-def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
-    """The ranks that come to their collectives after the others, more than by chance, and by their own time; without
-    matched collectives those with more compute."""
+def _stragglers(frame: pd.DataFrame, met: pd.DataFrame, excess_ns: np.ndarray) -> np.ndarray:
+    """The ranks that come to their collectives after the others, more than by chance, and by their own time
+    (``excess_ns``: of all kinds and of each); without matched collectives those with more compute."""
     if not len(met):
         return frame["compute_excess_ratio"].to_numpy(np.float64) > STRAGGLER_EXCESS_RATIO
     late, position = met["late_ns"], met["position"]
@@ -322,13 +322,13 @@ def _stragglers(frame: pd.DataFrame, met: pd.DataFrame) -> np.ndarray:
         beyond |= is_last.to_numpy() & (len(frame) ** -float(len(of_rank)) < chance / 2)
     sums = late.groupby(position).sum().reindex(range(len(frame)))
     is_late = beyond & (sums > _LEAST_LATE * frame["duration_ns"]).to_numpy()
-    own = frame["lateness_ns"].to_numpy(np.float64)
-    is_late |= _outside(own) & (own > _LEAST_LATE * frame["duration_ns"].to_numpy(np.float64))
-    least = np.fmax(_OF_ITSELF * np.nanmax(own[is_late], initial=0.0), _LEAST_LATE * frame["duration_ns"])
-    return is_late & ~(own < least)
+    own, worth = excess_ns[0], _LEAST_LATE * frame["duration_ns"].to_numpy(np.float64)
+    for one in excess_ns:  # where kernels scatter, as the sizes of inputs do, pauses show beside them
+        is_late |= _outside(one, _BY_CHANCE / len(excess_ns)) & (np.fmin(one, own) > worth)
+    return is_late & ~(own < np.fmax(_OF_ITSELF * np.nanmax(own[is_late], initial=0.0), worth))
 
 
-def _outside(own: np.ndarray) -> np.ndarray:
+def _outside(own: np.ndarray, by_chance: float) -> np.ndarray:
     """Which values lie above the others, more than by chance (as Rosner 1983: what was found is left out, and the rest
     looked at again). The spread is that of pairs (Rousseeuw and Croux 1993, Qn), so that late ranks, up to half of all,
     do not hide each other."""
@@ -337,7 +337,7 @@ def _outside(own: np.ndarray) -> np.ndarray:
         above, half = own - np.median(own[rest]), count // 2 + 1
         apart = np.sort(np.abs(above[rest][:, None] - above[rest])[np.triu_indices(count, 1)])
         small = count / (count + (1.4 if count % 2 else 3.8))
-        least = float(t_quantiles(_OF_PAIRS * (count - 1), 1 - _BY_CHANCE / count)) * 2.2219 * small
+        least = float(t_quantiles(_OF_PAIRS * (count - 1), 1 - by_chance / count)) * 2.2219 * small
         found = rest & (above > least * apart[half * (half - 1) // 2 - 1])
         outside |= found
         if not found.any():
