@@ -117,6 +117,23 @@ def test_what_repeats_has_one_short_name_and_rows_say_nothing_twice(tmp_path):
     }
 
 
+def test_a_tree_is_the_heaviest_rows_of_all_but_where_a_depth_is_asked_for(tmp_path):
+    """So many in each range were cut at the limit of an answer: the second of two ranks was not in it."""
+    many = ExportBuilder().gpu()
+    for k in range(12):
+        many.range(f"part {'abcdefghijkl'[k]}", 10_000 * k, 10_000 * k + 9_000)
+        for n in range(4):
+            at = 10_000 * k + 2_000 * n
+            many.range(f"step {'abcd'[n]}", at + 50, at + 1_000)
+            many.kernel(f"kernel{k}_{n}", launch=(at + 100, at + 200), run=(at + 300, at + 400 + 100 * n))
+    many.write(tmp_path / "many.sqlite")
+    folder = Folder(tmp_path)
+    rows = ask(folder, "tree", "many.sqlite")["answer"]["records"]
+    assert len(rows) <= 30
+    assert sum(row["device_ns"] for row in rows if row["indent"] == 1) == rows[0]["device_ns"]
+    assert len(ask(folder, "tree", "many.sqlite", 3, 20)["answer"]["records"]) == 1 + 12 + 12 * 4
+
+
 def test_numbers_have_count_interval_or_reason(traps):
     for source in ("graph.sqlite", "orphans.sqlite", "two.sqlite", "bare.sqlite"):
         for one in ask(traps, "summary", source)["answer"]["quantities"]:

@@ -96,14 +96,16 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     return data_of(predict(results, changes, capture_id))
 
 
-def tree(results: Results, depth: int = 4, top: int = 8) -> Answer:
-    """The rows of the tree in print order, heaviest first."""
+def tree(results: Results, depth: int = 0, top: int = 30) -> Answer:
+    """The rows of the tree in print order, heaviest first: as on the first screen at most ``top`` in all; with a
+    ``depth`` so many inside each range."""
     from xsp_post.reports.terminal_tree import label
     from xsp_post.reports.tree_rows import tree_rows
 
     if not {"paths", "captures"} <= set(results.tables()):
         return {"records": [], "_reason": "these are not the results of one workload: they hold no tree"}
-    rows = tree_rows(results, depth=max(1, min(depth, 12)), top=max(1, min(top, 50)))
+    top = max(1, min(top, 50))
+    rows = tree_rows(results, depth=min(depth, 12) if depth > 0 else None, top=top, lines=top)
     columns = (
         "capture_id", "indent", "level", "name", "call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns",
         "graph_ns", "busy_ns", "idle_ns", "idle_cause", "duration_ns", "is_inferred", "source_line",

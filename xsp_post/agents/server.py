@@ -67,9 +67,9 @@ def make_server(root: Path) -> Any:
 
     @tool
     def tree(
-        source: str, depth: int = 4, top: int = 8, iteration: int = -1, from_ns: int = -1, until_ns: int = -1
+        source: str, depth: int = 0, top: int = 30, iteration: int = -1, from_ns: int = -1, until_ns: int = -1
     ) -> str:
-        """The model → layer → kernel tree, heaviest first; repeats are folded."""
+        """The model → layer → kernel tree, heaviest `top` rows of all; with a depth so many in each range."""
         return ask("tree", source, partial(answers.tree, depth=depth, top=top), iteration, from_ns, until_ns)
 
     @tool
