@@ -1,11 +1,14 @@
 """Integer tensor kernels are not kernels of zero flop; Nsight Compute's own shares give a bound where flop do not."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from xsp_post.hardware.gpus import GPUS, PIPES, Peaks, find_peaks
-from xsp_post.pipeline import results_of
+from xsp_post.pipeline import Analysis, results_of
+from xsp_post.reports.verdict import peaks_reached
 from xsp_post.tables.analyses.options import Options
 from xsp_post.tables.analyses.roofline import Work, aggregate, intensity_columns
 
@@ -48,6 +51,22 @@ def test_shares_of_a_group_are_weighted_by_time_and_unknown_where_one_is():
     total, _ = aggregate(rows, np.array([0, 0, 1]), 2, np.zeros(2, np.int64))
     assert total.conditions["compute_speed_ratio"][0] == pytest.approx(0.7)
     assert np.isnan(total.conditions["compute_speed_ratio"][1])
+
+
+def test_the_verdict_says_how_near_its_peaks_the_tool_saw_memory_and_arithmetic():
+    """By time, of kernels with both shares; "memory-bound" alone does not say how much is left."""
+    shares = {0: (0.8, 0.1), 1: (0.4, 0.5), 2: (0.9, np.nan)}
+    metrics = [
+        {"kernel_id": kernel, "metric_name": name, "value": value}
+        for kernel, pair in shares.items()
+        for name, value in zip(("memory_speed_ratio", "compute_speed_ratio"), pair)
+    ]
+    kernels = pd.DataFrame({"capture_id": 0, "kernel_id": [0, 1, 2, 3], "duration_ns": [3_000, 1_000, 5_000, 7_000]})
+    limit = SimpleNamespace(captures=(0,))
+    assert peaks_reached(Analysis({"kernels": kernels, "kernel_metrics": pd.DataFrame(metrics)}), limit) == (
+        ": memory at 70.0 % of its peak, arithmetic at 20.0 %"
+    )
+    assert peaks_reached(Analysis({"kernels": kernels}), limit) == ""
 
 
 def test_an_int8_kernel_of_julia_is_no_kernel_of_zero_flop(captures):

@@ -205,7 +205,12 @@ def sentence_of(results: Results, limit: Limit) -> str:
     if limit.kind == limits.UNKNOWN or limit.reason == limits.SERIAL:
         unknown = limit.unknown_ns if limit.reason == limits.TIME_UNKNOWN else limit.busy_ns
         share = format_ratio_percent(unknown / max(limit.window_ns, 1))
-        slots = {"count": 0, "device": "GPU" if limit.is_gpu else "CPU", **limit.facts}
+        slots = {
+            "count": 0,
+            "device": "GPU" if limit.is_gpu else "CPU",
+            "peaks": peaks_reached(results, limit),
+            **limit.facts,
+        }
         said = sentence(f"limit.{limit.reason}", window=window, share=share, **slots)
         if limit.reason == limits.SERIAL:
             return _with_where(said, _where(results, limit))
@@ -283,7 +288,7 @@ def _kernel_sentences(results: Results, limit: Limit) -> list[str]:
             *said, sentence("kernels.no-counters" if limit.is_gpu else "kernels.no-sizes")
         ]  # fmt: skip
     if limit.kind in ("compute", "memory", "latency") and str(row["bound_source"]) == "speed of light":
-        return [*said, sentence("kernels.speed-of-light", work=work)]
+        return [*said, sentence("kernels.speed-of-light", work=work, peaks=peaks_reached(results, limit))]
     coverage = float(row["counter_coverage_ratio"])
     slots = {
         "work": work, "intensity": format_flop_per_byte(row["arithmetic_intensity_flop_per_byte"]),
@@ -300,6 +305,19 @@ def _kernel_sentences(results: Results, limit: Limit) -> list[str]:
         said.append(sentence("kernels.between", **slots))
     is_estimate = str(row["counter_source"]) == "analytic"
     return [*said, sentence("kernels.estimated") if is_estimate else sentence("kernels.covered", **slots)]
+
+
+def peaks_reached(results: Results, limit: Limit) -> str:
+    """``: memory at 94.5 % of its peak, arithmetic at 12.0 %``: Nsight Compute's own shares, by time; '' unknown."""
+    times = of_captures(results, "kernels", limit.captures, ["kernel_id", "duration_ns"])
+    shares = frame_or_empty(results, "kernel_metrics", ["kernel_id", "metric_name", "value"])
+    shares = shares.pivot_table("value", "kernel_id", "metric_name")
+    shares = shares.reindex(columns=["memory_speed_ratio", "compute_speed_ratio"]).dropna()
+    time = shares.index.map(times.set_index("kernel_id")["duration_ns"]).fillna(0).to_numpy()
+    if not time.sum():
+        return ""
+    memory, compute = (format_ratio_percent(mean) for mean in shares.to_numpy().T @ time / time.sum())
+    return sentence("limit.peaks", memory=memory, compute=compute)
 
 
 def group_word(limit: Limit, group: str) -> str:
