@@ -15,6 +15,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.text_safety import INVISIBLE
+from xsp_post.tables.analyses.places import NAMELESS
 
 # Names longer than this are cut on the page; the full text is kept beside it, up to FULL_LENGTH.
 SHORT_LENGTH = 72
@@ -85,15 +86,12 @@ def shorten(text: str, length: int = SHORT_LENGTH) -> str:
 _BUILT_IN = re.compile(r"<built-in (?:function|method) (\S+).*>")
 
 
-_NAMELESS = re.compile(r"(?:block|repeated part)\b")
-
-
 def inferred(name: str) -> str:
     """``transformer block`` of ``transformer block · aten::linear, …``: what its kernels are says less than what or
     where it is; of a block of no known kind both. A number that differs (``forward *``) says nothing."""
     name = re.sub(r" (?:\*|\(\*(?: \w+)?\))(?=,| ·|$)", "", name)
     what, dot, kernels = name.partition(" · ")
-    return what + dot + ", ".join(map(short_kernel, kernels.split(", "))) if _NAMELESS.match(name) else what
+    return what + dot + ", ".join(map(short_kernel, kernels.split(", "))) if NAMELESS.match(name) else what
 
 
 def called(name: str) -> str:

@@ -15,7 +15,7 @@ from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHAPE_OF_LAUNCH, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
-from xsp_post.tables.analyses.places import followed, inside, with_line
+from xsp_post.tables.analyses.places import NAMELESS, followed, inside, with_line
 from xsp_post.tables.analyses.remedies import words_for
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
@@ -159,7 +159,8 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
     spent, owner = situation.lost(rows), str(owned.idxmax())
     calls = rows.groupby("call_name", sort=False)["idle_ns"].sum()
-    named = with_line(situation.results, owner.partition(" · ")[0])  # of an inferred one not its kernels
+    named = owner if NAMELESS.match(owner) else owner.partition(" · ")[0]  # of an inferred one its kernels only then
+    named = with_line(situation.results, named)
     is_between = not owner and 2 * situation.lost(rows[rows["scope"].eq(BETWEEN)]) > spent
     place = inside(named) if named else "between executions" * is_between
     is_all = situation.limit.device_count == 1 and spent >= later_ns

@@ -1,5 +1,6 @@
 """Paths, operations and waits → source lines of modules, where they were written down, and what ran after host code."""
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ from xsp_post.arrays.forest import forest_of
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 
 _MODULES = ("module", "annotated", "provenance", "twin")
+NAMELESS = re.compile(r"(?:block|repeated part)\b")  # inferred ranges of no known kind
 
 
 def places_of(results: Results) -> pd.DataFrame:
