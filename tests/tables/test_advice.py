@@ -562,6 +562,8 @@ def test_the_late_rank_comes_before_overlapping(late, what, kind, tmp_path):
     assert not held_up or held_up[1] == format_ns(advice["late-rank"].bound_ns)
     assert bool(held_up) == (sum(late) > 6), sentence
     assert codes.index("late-rank") < codes.index("overlap-collectives")
+    # of each step, whoever is late
+    assert advice["late-rank"].bound_ns == pytest.approx(len(late) * 350 * US, rel=0.05)
     share = round(100 * max(late.count(1), late.count(0)) / len(late), 1)
     assert advice["late-rank"].what.startswith(what) and f"waiting, {share:g}" in advice["late-rank"].evidence
 

@@ -33,11 +33,13 @@ _ALIKE = 0.02  # spread of how much longer kernels take, up to which all of them
 
 
 def held_up_ns(ranks: pd.DataFrame) -> float:
-    """What the late ranks cost the others: what one of these waits in collectives, or what a late one takes longer; no
-    more than communication runs alone, since a wait that kernels hide costs nothing."""
+    """What the late ranks cost the others: what one of these waits in collectives, each for its turn where ranks are
+    late in turn, or what a late one takes longer; no more than communication runs alone, since a wait that kernels hide
+    costs nothing."""
     late = ranks.loc[ranks["is_straggler"].fillna(False).astype(bool), "lateness_ns"]
-    waited = ranks["waiting_ns"].clip(upper=ranks["exposed_ns"]).max()
-    return float(np.fmax(waited, min(late.max(), ranks["exposed_ns"].max())))
+    waited = ranks["waiting_ns"].clip(upper=ranks["exposed_ns"])
+    in_turn = waited.sum() / max(len(ranks) - 1, 1)  # all but one wait each time
+    return float(np.fmax(max(waited.max(), in_turn), min(late.max(), ranks["exposed_ns"].max())))
 
 
 def rank_work(
