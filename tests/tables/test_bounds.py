@@ -65,6 +65,56 @@ def test_a_graph_has_no_host_code_between_its_nodes_however_long(tmp_path):
     assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
 
 
+def test_a_graph_of_steps_takes_nothing_off_what_is_between_them(tmp_path):
+    """The host prepares inputs and copies them between two steps."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            thread.host(500)
+            thread.copy(2_000_000, pageable=False, stream=20)
+            with thread.range(f"step {step}"):
+                for _ in range(30):
+                    thread.host(10)
+                    thread.launch(ELEMENTWISE, 2)
+                thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
+    assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
+
+
+def test_a_host_without_waits_keeps_the_work_of_its_own(tmp_path):
+    """Its long pieces differ tenfold from step to step: the shortest are no measure of what a wait makes longer."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for number in range(9):
+                    thread.host(2_000 if (step + number) % 3 else 200)
+                    thread.launch("ampere_bf16_s16816gemm_bf16_128x64", 100)
+                    if number % 3 == 2 and "unwaited" not in thread.m.edit.flags:
+                        thread.sync()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"unwaited"})), tmp_path)
+    assert gain - SLACK <= advised(results, "remove-synchronization").bound_ratio <= gain + 0.05
+
+
+def test_kernels_before_a_read_that_are_of_a_program_of_its_own_stay(tmp_path):
+    """A solver's kernels: the value says how far it is."""
+
+    def told(thread: Thread) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(8):
+                    for name in ("assemble", "relax", "update"):
+                        thread.host(10)
+                        thread.launch(f"void flow::{name}(double*)", 60)
+                    if "unread" not in thread.m.edit.flags:
+                        thread.item()
+
+    results, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)
+    assert gain - SLACK <= advised(results, "item-in-step").bound_ratio <= gain + 0.05
+
+
 def test_what_reads_save_is_of_reads_alone(tmp_path):
     """Five reads in each step, beside ten waits for the device that stay."""
 
@@ -124,6 +174,24 @@ def test_a_loop_in_one_batch_keeps_what_is_beside_it(tmp_path):
 
     results, gain = run_again(told, Edit(flags=frozenset({"batched"})), tmp_path)
     assert gain - SLACK <= advised(results, "batch-host-loop").bound_ratio <= gain + 0.05
+
+
+def test_steps_of_a_training_are_no_passes_for_one_batch(tmp_path):
+    """Sixty reads of scales in each step, which ends in a backward pass."""
+
+    def told(thread: Thread) -> None:
+        for step in range(8):
+            with thread.range(f"step {step}"):
+                for _ in range(60):
+                    for _ in range(3):
+                        thread.host(10)
+                        thread.launch(ELEMENTWISE, 3)
+                    thread.item()
+                thread.launch("cudnn::bn_bw_1C11_kernel_NCHW_backward", 3)
+
+    results, _ = run_again(told, Edit(), tmp_path)
+    codes = [one.code for one in advise(results, find_limit(results))]
+    assert "item-in-step" in codes and "batch-host-loop" not in codes
 
 
 @pytest.mark.parametrize("size", [1_000_000, 8_000_000])

@@ -12,7 +12,7 @@ from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import UsageError
 from xsp_post.model.kinds import ActivityKind
-from xsp_post.names.families import FAMILIES, PRODUCTS
+from xsp_post.names.families import FAMILIES, OTHER, PRODUCTS
 from xsp_post.replay.calls import LATENCY_LIMIT_NS, LONG_HOST_NS, LUMP_NS, loads_code
 from xsp_post.replay.executions import Executions, elapsed, simulated_clock
 from xsp_post.replay.graph import Graph, replay
@@ -253,14 +253,14 @@ def _without_reads(of: Altered, _: float) -> None:
 
 
 def _without_makers(of: Altered, _: float) -> None:
-    """Nor is what these values are made of, a few kernels that are no products, launched just before, nor what the host
-    does with them before its next call, up to 1 ms."""
+    """Nor is what these values are made of, a few kernels launched just before that are no products, and whose names
+    say so, nor what the host does with them before its next call, up to 1 ms."""
     operations, is_gone = of.operations, np.zeros(len(of.operations), bool)
     calls = of.calls_of(operations.is_read.astype(bool))
     of.without_calls(calls, LUMP_NS)
     calls = of.graph.source_call[calls]
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0) & ~of.graph.learnt.is_node
-    can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
+    can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION, OTHER)])
     for _step in range(_MADE_OF):
         mine = can & np.isin(operations.call, calls)
         is_gone |= mine
@@ -275,24 +275,27 @@ def _without_orders(of: Altered, _: float) -> None:
 
 def _without_launch_code(of: Altered, _: float) -> None:
     """Launches and what the host does before each take no time: between two launches of one execution all of it, else
-    up to 1 ms."""
+    up to 1 ms, and nothing before a launch between executions."""
     _launches(of, 0.0)
     (launched, calls), execution = of.launches(), np.full(len(of.calls) + 1, -1)
     execution[of.operations.call[launched]] = of.operations.iteration[launched]
-    inside = calls & (execution[:-1] >= 0) & (execution[:-1] == execution[of.graph.source_call])
+    calls &= (execution[:-1] >= 0) | (of.executions.index.max(initial=-1) < 0)
+    inside = calls & (execution[:-1] == execution[of.graph.source_call])
     of.amounts.before_ns[inside | calls & (of.amounts.before_ns < LUMP_NS)] = 0
 
 
 def _at_its_quickest(of: Altered, _: float) -> None:
-    """The host is never slower than in the quickest quarter of its like: before the same launch after the same launch.
-    A thread that has waited finds its caches cold, and its processor asleep, for some time. Code is loaded still."""
+    """The way to a launch never takes longer than in the quickest quarter of its like: before the same launch after the
+    same launch. A thread that has waited finds its caches cold, and its processor asleep, for some time. What takes
+    longer than such a way has work of its own, and code is loaded still."""
     rows, name = np.flatnonzero(of.operations.call >= 0)[::-1], np.full(len(of.calls) + 1, -1)
     name[of.operations.call[rows]] = of.operations.name.codes[rows]  # the first operation of a call is written last
     (like, first), launches = dense(name[:-1], name[of.graph.source_call]), (name[:-1] >= 0) & ~of.loading()
     same, now = of.graph.amounts, of.amounts
     for before, after in ((same.before_ns, now.before_ns), (same.own_ns, now.own_ns)):
         quick = medians(before, like, len(first), share=0.25)[like]
-        after[launches] = np.minimum(after, quick)[launches]
+        rows = launches & (before < LONG_HOST_NS)
+        after[rows] = np.minimum(after, quick)[rows]
 
 
 IDEALS = SHORTER | {

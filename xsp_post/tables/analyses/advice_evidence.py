@@ -242,6 +242,11 @@ class Situation:
         """In which kernels' names the pattern is found; bool."""
         return self.by_name(lambda names: found_in(names, pattern), False)
 
+    @cached_property
+    def trains(self) -> bool:
+        """Whether kernels of backward passes or optimisers ran."""
+        return bool(self.is_called(PATTERNS["training"]).any())
+
     def _in_scope(self, rows: pd.DataFrame) -> np.ndarray:
         """Which operations belong to what the limit speaks of; bool."""
         columns = ["capture_id", "iteration_index", "is_warmup", "start_ns"]

@@ -102,8 +102,8 @@ def _launches(situation: Situation) -> list[Found]:
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5
-    # passes of a solver, which is none of PyTorch as a rule, go on from one another
-    if situation.is_torch and is_loop:
+    # passes of a solver, which is none of PyTorch as a rule, and steps of a training go on from one another
+    if situation.is_torch and is_loop and not situation.trains:
         facts = {"kernel_count": count, "short_ratio": short, "most_ns": SHORT_KERNEL_NS, "waited_ns": known}
         in_loop = short * situation.window("kernel_ns") * (1 - 1 / reads)  # the passes become one
         found += situation.found("batch-host-loop", known + in_loop, facts, words={"count": format_count(round(reads))})

@@ -107,7 +107,7 @@ def _casts(situation: Situation) -> list[Found]:
     """Casts just before products of a program that does not train: of weights, and of inputs to match them."""
     rows, casts = situation.kernels, situation.is_called(PATTERNS["casts"])
     casts &= ~situation.is_called(PATTERNS["products that cast"])
-    if situation.is_called(PATTERNS["training"]).any():
+    if situation.trains:
         return []
     stream, product = rows["stream"].to_numpy(), rows["family"].isin(PRODUCTS).to_numpy()
     casts &= ~product
@@ -354,8 +354,7 @@ def _collectives(situation: Situation) -> list[Found]:
         found = situation.found("late-rank", most, facts, "one group" * bool(who), words=words,
                                 is_sure=is_steady)  # fmt: skip
         alone = max(int(alone - lost), 0)
-    trains = situation.is_called(PATTERNS["training"]).any()
-    less = "larger buckets, BF16 gradients" if trains else "fewer and larger messages"
+    less = "larger buckets, BF16 gradients" if situation.trains else "fewer and larger messages"
     facts, seen = {"alone_ns": alone, "waited_ns": waited}, "waited" * bool(waited)
     return found + situation.found("overlap-collectives", alone + waited, facts, seen, words={"less": less})
 
