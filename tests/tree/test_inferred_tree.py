@@ -18,6 +18,8 @@ from xsp_post.model.levels import Level
 from xsp_post.model.options import Options
 from xsp_post.model.tree import Attribution, LayerAttribution, NodeKind, balance
 from xsp_post.pipeline import analyze
+from xsp_post.tree.structure import find
+from xsp_post.tree.structure.find import infer
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +57,19 @@ def test_an_inferred_layer_lasts_as_long_as_its_work(without_ranges):
     layers = core_tables(build_tree(load(without_ranges).trace, Options())).frames["layers"]
     assert layers["is_inferred"].all() and (layers["latency_source"] == "projection").all()
     assert (layers["latency_ns"] == layers["projection_ns"]).all()
+
+
+def test_launches_that_no_range_speaks_of_are_read_once(without_ranges, monkeypatch):
+    """What finds the executions finds their layers, too: it took twice the time."""
+    asked = []
+
+    def count(launches, names, **more):
+        asked.append(len(launches))
+        return infer(launches, names, **more)
+
+    monkeypatch.setattr(find, "infer", count)
+    assert len(build_tree(load(without_ranges).trace, Options()).iterations) == 10
+    assert len(asked) == 1
 
 
 def test_without_inference_nothing_is_inferred(without_ranges):

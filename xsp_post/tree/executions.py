@@ -312,7 +312,7 @@ class _Finder:
         called = self._called[candidate.spans]
         if candidate.rule == OUTERMOST and np.bincount(called)[called].min() >= self.constants.fewest_turns:
             return False
-        sequences = self.ranges.periods().sequences
+        sequences = self.ranges.periods().found.sequences
         sequences = [one for one in sequences if not len(self.is_mine) or self.is_mine[one.process_index]]
         if max((len(one.executions) for one in sequences), default=0) < self.constants.fewest_turns:
             return False  # twice may be chance

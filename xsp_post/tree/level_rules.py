@@ -8,6 +8,7 @@ Library calls are LIBRARY under every rule. Only `APPLICATION … LIBRARY` are a
 below a layer and between model and layer follow from where the layers are (`_fill_between`).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +25,7 @@ from xsp_post.names.range_text import DOMAIN
 from xsp_post.names.user_patterns import UserPattern
 from xsp_post.tree import layer_rules
 from xsp_post.tree.executions import MARKERS, OUTERMOST, SEQUENCE, Candidate, Executions, described, find_executions
-from xsp_post.tree.ranges import Ranges
+from xsp_post.tree.ranges import Periods, Ranges
 
 LIBRARY_DOMAINS = frozenset({
     "cublas", "cublaslt", "cudnn", "nccl", "cusparse", "cusparselt", "cusolver", "cufft", "curand", "cutensor",
@@ -37,7 +38,7 @@ class Levels:
     """``level`` of every span (int8 of `levels.Level`), the sentence that names the rule, and what is known of the
     executions: the candidate that was taken (None: none), the others, and per span the number of the execution that it
     is one of several siblings of (−1 none); the process of each execution. ``is_final``: layers were said, by the
-    program or the user."""
+    program or the user. ``periods``: what the launches alone say."""
 
     level: np.ndarray
     rule: str
@@ -45,6 +46,7 @@ class Levels:
     others: list[Candidate]
     turn: np.ndarray
     processes: np.ndarray
+    periods: Callable[[], Periods]
     is_final: bool = False
 
 
@@ -62,14 +64,14 @@ def assign_levels(ranges: Ranges, options: Options) -> Levels:
             break
     else:
         level = np.full(len(ranges.parent), int(Level.APPLICATION), np.int8)
-        return Levels(level, "no ranges", None, [], executions.turn, executions.processes)
+        return Levels(level, "no ranges", None, [], executions.turn, executions.processes, ranges.periods)
     model = found.model
     turn = found.turn if found.turn is not None else np.broadcast_to(np.int64(-1), (len(model),))
     chosen = described(ranges, model, found.evidence) if found.evidence else executions.chosen
     others = [c for c in (executions.chosen, *executions.others) if c is not None and not _is_same(c, chosen)]
     level = _fill_between(ranges, model, turn >= 0, found.layer, library)
     is_final = rule is _own_ranges or bool(options.layer_range or options.layer_depth)
-    return Levels(level, found.sentence, chosen, others, turn, executions.processes, is_final)
+    return Levels(level, found.sentence, chosen, others, turn, executions.processes, ranges.periods, is_final)
 
 
 def _is_same(one: Candidate, other: Candidate | None) -> bool:

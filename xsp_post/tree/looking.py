@@ -80,7 +80,10 @@ def outside_ranges(draft: Draft) -> Draft:
 
     told = inside_of(operators, nodes)[draft.node[rows]]
     frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows], has_operator=told)
-    found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
+    if told.any() or frame["is_covered"].any():
+        found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
+    else:  # ranges say nothing of any launch
+        found = draft.levels.periods().found
     if not len(found.nodes):
         return draft.said("", found.findings)
     around = _around_passes(draft, found, rows)
@@ -185,7 +188,7 @@ def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_ask
     place = found.nodes["iteration_index"].to_numpy()[found.node_of_launch[placed]]
     length = (frame["end_ns"] - frame["start_ns"]).to_numpy()[placed][place >= 0]
     held = rollup.sums_per_node(place[place >= 0], length, int(place.max(initial=-1)) + 1)
-    return Periods(passes.assign(device_ns=held[passes["iteration_index"]]), found.sequences)
+    return Periods(passes.assign(device_ns=held[passes["iteration_index"]]), found)
 
 
 def _outer_homes(draft: Draft, found: Inference) -> np.ndarray:

@@ -18,15 +18,15 @@ from xsp_post.tree.node_names import NodeNames, without_numbers
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 
 if TYPE_CHECKING:
-    from xsp_post.tree.structure.outline import Sequence
+    from xsp_post.tree.structure.find import Inference
 
 
 class Periods(NamedTuple):
     """Executions that the launch sequence alone says: one row each, as `Inference.iterations` has, and its device_ns;
-    and the sequences that they lie in."""
+    and all that was inferred with them."""
 
     executions: pd.DataFrame
-    sequences: list[Sequence]
+    found: Inference
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Ranges:
     folded_texts: np.ndarray  # per folded id
     times: Times
     beside: np.ndarray  # which have nothing to do with what was launched meanwhile
-    periods: Callable[[], Periods] = lambda: Periods(pd.DataFrame(), [])  # `looking.periods_of`; none, or not asked
+    periods: Callable[[], Periods]  # `looking.periods_of`
     recorded: np.ndarray | None = None  # level names the capture itself gives ('' none), see Trace.attributes
     duration_ns: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # on the host
     # device time launched inside, gradients included: asked for by few rules

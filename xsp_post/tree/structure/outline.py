@@ -65,11 +65,10 @@ class Sequence(Launches):
 
 
 def _frame(count: int, **columns: object) -> pd.DataFrame:
-    empty: dict[str, object] = {
-        name: np.full(count, "" if kind is object else 0, kind) for name, kind in COLUMNS.items()
-    }
-    empty["loop_kind"] = np.full(count, -1)
-    return pd.DataFrame({**empty, **columns}).astype(COLUMNS)
+    given = {"loop_kind": -1, **columns}
+    made = {name: np.full(count, given.get(name, "" if kind is object else 0), kind) for name, kind in COLUMNS.items()}
+    # a Series of a stated dtype: pandas looks into no text
+    return pd.DataFrame({name: pd.Series(made[name], dtype=kind, copy=False) for name, kind in COLUMNS.items()})
 
 
 def outline_of(sequence: Sequence) -> pd.DataFrame:
