@@ -1,6 +1,7 @@
 """Where most of what limits is: in ranges, between the executions, and in all other places."""
 
 import json
+import re
 from dataclasses import replace
 from functools import partial
 from random import Random
@@ -570,3 +571,13 @@ def test_a_block_of_no_known_kind_has_one_name_in_places_and_advice(tmp_path):
     (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
     assert found[0].name.startswith("26 × block · embedding")
     assert "does in block · embedding" in advice.what
+
+
+def test_kinds_of_blocks_of_which_none_has_most_are_one_place(tmp_path):
+    """Nobody knows which is "block (11)" of tiles of other sizes; "the largest part" was a quarter of the time."""
+    program = program_of("realesrgan_tiles", "none")
+    results, limit, found = said(machine.write(program, tmp_path / "report.sqlite"), Options())
+    assert found[0].is_most and found[0].name.endswith("kinds of block · convolution"), found
+    assert not any(re.search(r"block \(\d", one.name) for one in found)
+    (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
+    assert "does in block · convolution" in advice.what

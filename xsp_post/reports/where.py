@@ -30,7 +30,7 @@ from xsp_post.tables.analyses.limits import (
     groups_of,
     in_scope,
 )
-from xsp_post.tables.analyses.places import followed, inside, line_of
+from xsp_post.tables.analyses.places import followed, inside, line_of, of_any_kind
 
 if TYPE_CHECKING:
     from xsp_post.tables.analyses.advice import Advice
@@ -260,7 +260,7 @@ class _Tree:
                 key = self._alike(int(group[0]))
                 alike[key] = np.concatenate([alike.get(key, group[:0]), group])
             opened = [(some, True) for some, is_own in candidates if is_own] + [(rows, True)]
-            opened += [(some, False) for some in alike.values()]
+            opened += [(some, False) for some in self._together(alike)]
             if not is_all:
                 largest_shown = max(largest_shown, self._shown([*candidates, (rows, is_own)], found, most))
             largest = sum(times[-most:] if is_all else times[-1:] if not self.is_layer[rows].all() else [])
@@ -349,6 +349,18 @@ class _Tree:
             return inferred(_NUMBERS.sub("*", self.name[row])), self._outer(row)
         return _DIGITS.sub("*", self.name[row]), ""
 
+    def _together(self, alike: dict[tuple[str, str], np.ndarray]) -> list[np.ndarray]:
+        """Places by their names; kinds of inferred ones, ``block`` and ``block (2)``, are one where none has most
+        of their time: nobody knows which is which."""
+        kinds: dict[tuple[str, str], list[np.ndarray]] = {}
+        for (name, around), rows in alike.items():
+            kinds.setdefault((of_any_kind(name) if self.is_inferred[rows[0]] else name, around), []).append(rows)
+        found: list[np.ndarray] = []
+        for some in kinds.values():
+            times = [self._time(rows, False) for rows in some]
+            found += [np.concatenate(some)] if 2 * max(times) < sum(times) else some
+        return found
+
     def _label(self, rows: np.ndarray) -> tuple[str, str]:
         """``24 × layers.*``, '' for all of a capture; and what is around it."""
         if self.is_whole[rows[0]]:
@@ -362,6 +374,9 @@ class _Tree:
         kinds = {self._outer(row) for row in rows.tolist()}
         around = kinds.pop() if len(kinds) == 1 else ""
         name = inferred(name) if self.is_inferred[rows[0]] else name
+        count = len({self._alike(row) for row in rows.tolist()})
+        if self.is_inferred[rows[0]] and count > 1:
+            times, name = "", sentence("bar.kinds", place=of_any_kind(name), count=count)
         return times + _short(name), _short(around) if around not in name else ""
 
     def _outer(self, row: int) -> str:

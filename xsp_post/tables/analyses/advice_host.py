@@ -15,7 +15,7 @@ from xsp_post.replay.learning import CLEARLY_NS
 from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHAPE_OF_LAUNCH, SHORT_KERNEL_NS, Found, Situation
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
-from xsp_post.tables.analyses.places import NAMELESS, followed, inside, with_line
+from xsp_post.tables.analyses.places import NAMELESS, followed, inside, of_any_kind, with_line
 from xsp_post.tables.analyses.remedies import words_for
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
@@ -157,6 +157,8 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     if rows.empty:
         return []
     owned = rows.groupby("owner", sort=False)["idle_ns"].sum()
+    if 2 * owned.max() < owned.sum():  # kinds of blocks are one place where none of them has most
+        owned = owned.groupby(of_any_kind, sort=False).sum()
     spent, owner = situation.lost(rows), str(owned.idxmax())
     calls = rows.groupby("call_name", sort=False)["idle_ns"].sum()
     named = owner if NAMELESS.match(owner) else owner.partition(" · ")[0]  # of an inferred one its kernels only then
@@ -222,7 +224,7 @@ def _host(situation: Situation) -> list[Found]:
     has_place = rows["owner"].ne("") | rows["call_name"].ne("") | rows["idle_ns"].ge(LONG_HOST_NS * rows["piece_count"])
     rows = rows[has_place & ~situation.is_framework(rows)]
     if len(rows):
-        alike = without_numbers(rows["owner"])[0]  # equal layers are one place
+        alike = without_numbers(rows["owner"].map(of_any_kind))[0]  # equal layers are one place
         mine = rows[alike == rows["idle_ns"].groupby(alike).sum().idxmax()]
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
         platforms = situation.platforms & {PYTHON} if situation.is_nsys else situation.platforms

@@ -11,6 +11,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 
 _MODULES = ("module", "annotated", "provenance", "twin")
 NAMELESS = re.compile(r"(?:block|repeated part)\b")  # inferred ranges of no known kind
+_KIND = re.compile(r" \(\d+\)(?=,| ·|$)")
 
 
 def places_of(results: Results) -> pd.DataFrame:
@@ -57,6 +58,11 @@ def _lines(places: pd.DataFrame) -> dict[str, str]:
 def inside(name: str) -> str:
     """``in forward``; ``after the blocks`` as it is."""
     return name if name.startswith(("before the ", "after the ", "between the ")) else f"in {name}"
+
+
+def of_any_kind(name: str) -> str:
+    """``block · gemm`` of ``block (2) · gemm``: an inferred name without what tells it from others like it."""
+    return _KIND.sub("", name) if NAMELESS.match(name) else name
 
 
 def with_line(results: Results, owner: str) -> str:
