@@ -19,7 +19,7 @@ from xsp_post.arrays import rollup
 from xsp_post.arrays.forest import forget_forests
 from xsp_post.arrays.intervals import Nesting, nest
 from xsp_post.base import on_disk
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.checks import check_trace, check_tree
 from xsp_post.model.levels import RUN_LAYER, RUN_MODEL
 from xsp_post.model.options import Options
@@ -246,7 +246,7 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
     trace, activities = tree.trace, tree.activities
     kinds = activities["kind"].to_numpy()
     is_kernel = kinds == ActivityKind.KERNEL
-    how = activities["attribution"].to_numpy()
+    how, name = activities["attribution"].to_numpy(), activities["name_id"].to_numpy()
     found: list[Finding] = []
     is_explained = bool(_WHY_NO_KERNELS & {one.code for one in trace.findings})
     if not is_kernel.any() and not is_explained and trace.provenance.level not in (RUN_MODEL, RUN_LAYER):
@@ -259,21 +259,11 @@ def _findings(tree: Tree, crossing_count: int, launch_id: np.ndarray) -> list[Fi
         ("outside-ranges", how == Attribution.NONE),
         ("other-thread", how == Attribution.THREAD_TIME),
     ):
-        chosen = is_kernel & members
-        if chosen.any() and (code != "outside-ranges" or len(trace.spans)):
-            name = activities["name_id"].to_numpy()[np.flatnonzero(chosen)[0]]
-            example = str(trace.strings[name]) if name >= 0 else ""
-            found.append(finding(code, count=int(chosen.sum()), example=example))
-    graphs = int((kinds == ActivityKind.GRAPH).sum())
-    if graphs:
-        found.append(finding("graph-launches", count=graphs))
-    if crossing_count:
-        found.append(finding("child-outside-parent", count=crossing_count))
-    several = attribution.shared_correlations(trace, launch_id)
-    if several:
-        found.append(finding("duplicate-correlation", count=several))
+        if code != "outside-ranges" or len(trace.spans):
+            found += if_any(code, is_kernel & members, lambda row: trace.strings[name[row]] if name[row] >= 0 else "")
+    found += if_any("graph-launches", kinds == ActivityKind.GRAPH)
+    found += if_any("child-outside-parent", crossing_count)
+    found += if_any("duplicate-correlation", attribution.shared_correlations(trace, launch_id))
     backwards = int((activities["end_ns"].to_numpy() < activities["start_ns"].to_numpy()).sum())
     backwards += int((trace.spans["end_ns"].to_numpy() < trace.spans["start_ns"].to_numpy()).sum())
-    if backwards:
-        found.append(finding("negative-duration", count=backwards))
-    return found + unnamed_modules(tree)
+    return [*found, *if_any("negative-duration", backwards), *unnamed_modules(tree)]

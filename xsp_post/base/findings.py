@@ -1,8 +1,10 @@
 """Findings: problems in the data that do not end a command. They are kept with the results (docs/architecture.md)."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
+from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from xsp_post.base.messages import FINDINGS, SEVERITIES
@@ -34,6 +36,14 @@ def finding(code: str, *, count: int = 1, example: str = "", hint: str = "", sev
     """A finding of a catalogued code; severity and hint default to its entry's. KeyError if unknown."""
     entry = FINDINGS[code]
     return Finding(code, severity or entry.severity, int(count), example[:500], hint or entry.cure)
+
+
+def if_any(code: str, where: Any, example: str | Callable[[int], object] = "") -> list[Finding]:
+    """The finding where a number is above 0 or a mask true somewhere, else none. ``example``: by the first such row."""
+    count = int(np.sum(where))
+    if count and not isinstance(example, str):
+        example = str(example(int(np.argmax(where))))
+    return [finding(code, count=count, example=str(example))] if count else []
 
 
 def to_frame(findings: Iterable[Finding]) -> pd.DataFrame:

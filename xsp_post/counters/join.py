@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import runs
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
 from xsp_post.model.counters import PATH_SEPARATOR, CounterReport
@@ -124,20 +124,15 @@ class _Report:
         return side_by_side([_no_metrics(), *parts])
 
     def _findings(self, kernels: pd.DataFrame, matching: _Matching, differing: list[str]) -> list[Finding]:
-        found, name = [], self.report.report_name
-        if differing:
-            found.append(finding("counters-counts-differ", count=len(differing), example="; ".join(differing[:5])))
+        report, kernel = self.report.report_name, kernels["short_name"].iloc
         averaged = np.isin(matching.step, [STEPS.index(NAME_SHAPE), STEPS.index(NAME_MEAN)])
-        if averaged.any():
-            found.append(finding("counters-averaged", count=int(averaged.sum()),
-                                example=str(kernels["short_name"].iloc[int(np.argmax(averaged))])))  # fmt: skip
         missing = matching.step == STEPS.index(UNMATCHED)
-        if missing.any():
-            found.append(finding("counters-kernels-without", count=int(missing.sum()),
-                                example=f"{name}: {kernels['short_name'].iloc[int(np.argmax(missing))]}"))  # fmt: skip
-        if matching.unused_count:
-            found.append(finding("counters-unused", count=matching.unused_count, example=name))
-        return found
+        return [
+            *if_any("counters-counts-differ", len(differing), "; ".join(differing[:5])),
+            *if_any("counters-averaged", averaged, kernel.__getitem__),
+            *if_any("counters-kernels-without", missing, lambda row: f"{report}: {kernel[row]}"),
+            *if_any("counters-unused", matching.unused_count, report),
+        ]
 
 
 def _values(report: CounterReport) -> pd.DataFrame:

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.ingest import clock_offset, interning, json_text, json_times
 from xsp_post.ingest.interning import StringTable, int_column, launch_sizes, short_kernel_name
 from xsp_post.ingest.kineto_columns import COPY_KINDS, NO_CORRELATION
@@ -132,10 +132,7 @@ class _Assembly:
         is_synthetic = np.array([level == "CAPTURE" for level in _tag(spans, "xsp_level")], dtype=bool)
         usable = readable & ~is_synthetic
         left_out = (is_device & ~is_activity & ~is_launch) | ~readable
-        if left_out.any():
-            self.findings.append(
-                finding("jaeger-spans-left-out", count=int(left_out.sum()), example=spans.loc[left_out, "name"].iloc[0])
-            )
+        self.findings += if_any("jaeger-spans-left-out", left_out.to_numpy(), lambda row: spans["name"].iloc[row])
         self.all = spans
         self.ranges = spans[usable & ~is_device].copy()
         self.launches = spans[usable & is_launch]
@@ -177,11 +174,8 @@ class _Assembly:
         level[inside & ~is_layer] = Level.OPERATION.name
         deeper = self.ranges["parent_key"].isin(self.ranges.loc[inside & ~is_layer, "span_key"]).to_numpy()
         level[deeper] = Level.OPERATION.name
-        if executions.any():
-            example = self.ranges.loc[executions, "name"].iloc[0]
-            self.findings.append(
-                finding("jaeger-model-span-misses-layers", count=int(executions.sum()), example=example)
-            )
+        name_of = self.ranges["name"].iloc.__getitem__
+        self.findings += if_any("jaeger-model-span-misses-layers", executions, name_of)
         return level
 
     def _agree_on_a_clock(self) -> None:

@@ -21,7 +21,7 @@ from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import rows_by_depth
 from xsp_post.arrays.statistics import medians
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.ingest import allocations, interning, kineto_graphs, kineto_threads, trace_events
 from xsp_post.ingest.interning import int_column
 from xsp_post.ingest.kineto_columns import MODULE_PREFIX, Collector, Columns
@@ -147,8 +147,7 @@ class _Assembly:
             calls = calls[["correlation_id", "process_index", "start_ns"]].rename(columns={"start_ns": "called_ns"})
             rows = self.activities[["correlation_id", "device_id", "start_ns"]].reset_index()
             pairs = rows.merge(calls, on="correlation_id")
-            if ambiguous := int(pairs.duplicated("index").sum()):
-                self.findings.append(finding("kineto-process-ambiguous", count=ambiguous))
+            self.findings += if_any("kineto-process-ambiguous", pairs.duplicated("index"))
             delay = (pairs["start_ns"] - pairs["called_ns"]).astype(float)
             pairs = pairs.assign(is_late=delay < 0, delay=np.sqrt(delay.clip(lower=0)))
             groups = pairs.groupby(["device_id", "process_index"])
@@ -318,16 +317,12 @@ def _concatenated(parts: list[Columns]) -> pd.DataFrame:
 
 
 def _collection_findings(collector: Collector) -> list[Finding]:
-    found = []
-    if collector.unreadable_count:
-        found.append(finding("kineto-time-unreadable", count=collector.unreadable_count))
-    left_out = +collector.left_out
-    if left_out:
-        found.append(finding("kineto-rows-left-out", count=left_out.total(), example=_counted(left_out)))
-    unknown = collector.not_understood
-    if unknown:
-        found.append(finding("kineto-categories-unknown", count=unknown.total(), example=_counted(unknown)))
-    return found
+    left_out, unknown = +collector.left_out, collector.not_understood
+    return [
+        *if_any("kineto-time-unreadable", collector.unreadable_count),
+        *if_any("kineto-rows-left-out", left_out.total(), _counted(left_out)),
+        *if_any("kineto-categories-unknown", unknown.total(), _counted(unknown)),
+    ]
 
 
 def _counted(categories: Counter[str]) -> str:

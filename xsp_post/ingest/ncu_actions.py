@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import finding
+from xsp_post.base.findings import finding, if_any
 from xsp_post.counters.quantities import is_input
 from xsp_post.ingest.interning import StringTable, short_kernel_name
 from xsp_post.ingest.ncu_csv import DEVICE_PREFIX, LAUNCH_COLUMNS, UNKNOWN_ID, actions_frame, report_findings
@@ -180,8 +180,7 @@ class _Reader:
             "unit": _categories(np.frombuffer(self._unit, dtype=np.int16), self._units),
         })  # fmt: skip
         found = report_findings(actions, self._without_value)
-        if self._left_out:
-            found.append(finding("counters-metrics-left-out", count=len(self._left_out), example=min(self._left_out)))
+        found += if_any("counters-metrics-left-out", len(self._left_out), min(self._left_out, default=""))
         return CounterReport(report_name, "ncu", actions, metrics, self._attributes, found)
 
 

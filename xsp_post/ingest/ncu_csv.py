@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.base.messages import INFO, WARNING
 from xsp_post.counters.quantities import is_input
 from xsp_post.ingest.interning import launch_sizes, short_kernel_name
@@ -181,7 +181,4 @@ def report_findings(actions: pd.DataFrame, without_value: dict[str, int]) -> lis
         found.append(finding("counters-not-a-number", count=count, example=worst, severity=severity))
     if not (actions["range_path"] != "").any():
         found.append(finding("counters-no-ranges", count=len(actions)))
-    several = (actions["workload_type"] != "kernel").sum()
-    if several:
-        found.append(finding("counters-several-in-one", count=int(several)))
-    return found
+    return found + if_any("counters-several-in-one", actions["workload_type"] != "kernel")

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from xsp_post.arrays.texts import of_each
 from xsp_post.base.errors import CaptureError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.ingest import allocations, nsys_activities
 from xsp_post.ingest.folder_tables import FolderTables
 from xsp_post.ingest.gpu_samples import gpu_samples
@@ -130,9 +130,8 @@ class _Reader:
     def _provenance(self) -> Provenance:
         version = self.meta.get("EXPORT_SCHEMA_VERSION", "")
         partial = [k for k in _PARTIAL_KEYS if self.meta.get(k, "") not in ("", "0", "none", "None", "all", "-")]
-        if partial:
-            shown = "; ".join(f"{k.removeprefix('EXPORT_PARAM_')}={self.meta[k]}" for k in partial)
-            self.findings.append(finding("partial-export", count=len(partial), example=shown))
+        shown = "; ".join(f"{k.removeprefix('EXPORT_PARAM_')}={self.meta[k]}" for k in partial)
+        self.findings += if_any("partial-export", len(partial), shown)
         major = version.split(".")[0]
         if major.isdecimal() and int(major[:9]) > 3:  # Python converts no number of thousands of digits
             self.findings.append(finding("unknown-schema", example=version))
@@ -181,8 +180,7 @@ class _Reader:
         if len(devices):
             provenance.gpu_name = " + ".join(dict.fromkeys(n for n in devices["gpu_name"] if n))
         tables.clear()
-        if self.strings.bad_bytes_count:
-            self.findings.append(finding("non-utf8-text", count=self.strings.bad_bytes_count))
+        self.findings += if_any("non-utf8-text", self.strings.bad_bytes_count)
         return Trace(
             provenance=provenance, strings=self.strings.texts, spans=spans, launches=launches, activities=activities,
             graph_nodes=graph_nodes, domains=domains, processes=self.processes, threads=self.threads, devices=devices,
@@ -197,8 +195,7 @@ class _Reader:
         for key, request in wanted.items():
             if tables[key].num_rows:
                 missing += require_columns(self.source, request, self._tool_version())
-        if missing:
-            self.findings.append(finding("columns-missing", count=len(missing), example="; ".join(missing[:5])))
+        self.findings += if_any("columns-missing", len(missing), "; ".join(missing[:5]))
 
     def _tool_version(self) -> str:
         """The nsys that wrote the export, as far as the file says."""

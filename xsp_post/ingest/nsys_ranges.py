@@ -5,7 +5,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.texts import of_each
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.ingest.nsys_strings import Interner, numbers, without_abi_suffix
 from xsp_post.ingest.nsys_threads import Numbering
 from xsp_post.ingest.tables import MARK, NULL, PROCESS_BITS
@@ -44,9 +44,7 @@ class RangeReader:
             nvtx, push_pop = nvtx.filter(pa.array(ranges)), push_pop[ranges]
         spans = self._range_rows(nvtx, push_pop)
         spans["domain_index"] = self._domain_index(nvtx, spans["process_index"].to_numpy())
-        cross = spans["is_cross_thread"].to_numpy()
-        if cross.any():
-            self.findings.append(finding("cross-thread-ranges", count=int(cross.sum())))
+        self.findings += if_any("cross-thread-ranges", spans["is_cross_thread"])
         libraries = [self._library_rows(calls) for calls in (cudnn, cublas) if calls.num_rows]
         if libraries:
             spans = pd.concat([spans, *libraries], ignore_index=True)
@@ -134,8 +132,7 @@ class RangeReader:
         keys = sorted(set(zip(gpid[used].tolist(), domain[used].tolist())))
         names = [named.get(key, f"domain-{key[1]}") for key in keys]
         unnamed = [n for key, n in zip(keys, names) if key not in named]
-        if unnamed:
-            self.findings.append(finding("domain-without-name", count=len(unnamed), example=", ".join(unnamed[:3])))
+        self.findings += if_any("domain-without-name", len(unnamed), ", ".join(unnamed[:3]))
         self._domain_keys = {key: index for index, key in enumerate(keys)}
         return pd.DataFrame(
             {
@@ -186,12 +183,10 @@ def close_and_repair(
 
     NULL ends: ranges end with the last NVTX time of the file, calls and activities with their start.
     """
-    found = []
     is_open = spans["is_open"].to_numpy()
     if is_open.any():
         closed = np.maximum(last_nvtx_ns, spans["start_ns"].to_numpy())
         spans["end_ns"] = np.where(is_open, closed, spans["end_ns"].to_numpy())
-        found.append(finding("open-ranges", count=int(is_open.sum())))
     for frame in (launches, activities):
         end = frame["end_ns"].to_numpy()
         if (end == NULL).any():
@@ -200,9 +195,7 @@ def close_and_repair(
     if lost.any():
         launches = launches[~lost].reset_index(drop=True)
     count = int(lost.sum()) + sum(_repair(frame) for frame in (spans, launches, activities))
-    if count:
-        found.append(finding("implausible-times", count=count))
-    return launches, found
+    return launches, if_any("open-ranges", is_open) + if_any("implausible-times", count)
 
 
 def _implausible(times: np.ndarray) -> np.ndarray:

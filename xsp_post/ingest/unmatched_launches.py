@@ -9,7 +9,7 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.joins import join_ids
 from xsp_post.arrays.texts import Strings, of_each
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.base.messages import INFO
 from xsp_post.model.trace import ActivityKind
 
@@ -30,8 +30,7 @@ def unmatched_launches(launches: pd.DataFrame, activities: pd.DataFrame, texts: 
     rows = np.flatnonzero(calls)
     lost = rows[~_has_work(launches, activities, rows)]
     inside = _inside_capture(launches, names, texts, lost)
-    recorded = int(inside.sum())
-    found = [finding("graph-recorded", count=recorded, example=f"{recorded:,} launches")] if recorded else []
+    found = if_any("graph-recorded", inside, f"{inside.sum():,} launches")
     lost = lost[~inside]
     if not len(lost):
         return found

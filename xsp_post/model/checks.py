@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.base.errors import CaptureError, ContradictionError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.schemas import Table
 from xsp_post.model.schemas.frames import ANY_INTEGER, TRACE_FRAMES, TREE_FRAMES
 from xsp_post.model.trace import PART_OF_KIND, PARTS, ActivityKind, Trace
@@ -189,7 +189,7 @@ def _children_outside(tree: Tree) -> list[Finding]:
     thread, start, end = (nodes[c].to_numpy() for c in ("thread_index", "start_ns", "end_ns"))
     compared = is_span & is_span[parent] & (thread == thread[parent])
     outside = compared & ((start < start[parent]) | (end > end[parent]))
-    return [finding("child-outside-parent", count=int(outside.sum()))] if outside.any() else []
+    return if_any("child-outside-parent", outside)
 
 
 def _busy_beyond_children(tree: Tree) -> list[Finding]:
@@ -197,7 +197,7 @@ def _busy_beyond_children(tree: Tree) -> list[Finding]:
     parent, busy = nodes["parent_id"].to_numpy(), nodes["busy_ns"].to_numpy()
     explained = sums_per_node(parent[1:], busy[1:], len(nodes)) + nodes["self_device_ns"].to_numpy()
     excess = busy > explained + 1
-    return [finding("busy-exceeds-children", count=int(excess.sum()))] if excess.any() else []
+    return if_any("busy-exceeds-children", excess)
 
 
 def _busy_beyond_projection(tree: Tree) -> list[Finding]:
@@ -214,7 +214,7 @@ def _busy_beyond_projection(tree: Tree) -> list[Finding]:
     first, last = nodes["projected_start_ns"].to_numpy(), nodes["projected_end_ns"].to_numpy()
     excess = ~inside & (first >= 0) & (nodes["busy_ns"].to_numpy() > last - first)
     excess[0] = False  # the capture itself has no projection
-    return [finding("busy-exceeds-projection", count=int(excess.sum()))] if excess.any() else []
+    return if_any("busy-exceeds-projection", excess)
 
 
 def _lost_part(tree: Tree, what: str, held: tuple[int, int], recorded: tuple[int, int]) -> ContradictionError:

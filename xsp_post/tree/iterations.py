@@ -6,7 +6,7 @@ import pandas as pd
 
 from xsp_post.arrays import rollup
 from xsp_post.arrays.intervals import grouped_union_length
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.levels import Level
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.model.trace import ActivityKind, Trace
@@ -55,13 +55,8 @@ def mark_warmup(
                 break
             warm[rows[position]] = True
             detected += 1
-    findings = []
-    if detected:
-        findings.append(finding("warmup-detected", count=detected))
-    measured = len(warm) - int(warm.sum())
-    if measured == 1:
-        findings.append(finding("one-iteration"))
-    return warm, findings
+    is_one = len(warm) - int(warm.sum()) == 1
+    return warm, if_any("warmup-detected", detected) + if_any("one-iteration", is_one)
 
 
 # Latencies may sum to so much more than the executions together take before it is said that they overlap.

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.levels import Level
 from xsp_post.model.schemas.words import confidence_words
 from xsp_post.model.tree import NodeKind
@@ -42,9 +42,7 @@ def layer_evidence(nodes: pd.DataFrame, activities: pd.DataFrame, names: NodeNam
         own = int(duration[counted & (home >= 0) & ~is_layer].sum())
         if own > MOST_SELF * total:
             example = f"{own / total * 100:.0f} % of the device time of the model executions is in no layer"
-            findings.append(
-                finding("model-self", count=int((counted & (home >= 0) & ~is_layer).sum()), example=example)
-            )
+            findings = if_any("model-self", counted & (home >= 0) & ~is_layer, example)
     held = np.bincount(home[is_layer], weights=duration[is_layer].astype(float), minlength=len(nodes))[layers]
     if not len(layers) or held.sum() < _LEAST_SAID * total:
         return "", findings

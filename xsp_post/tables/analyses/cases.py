@@ -13,7 +13,7 @@ import pandas as pd
 
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.repeats import dense
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import IntArray, text_codes
@@ -216,8 +216,8 @@ def _measured(iterations: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
     is_all_warm = ~measured.groupby(keys).transform("any")
     is_last = ~iterations[["case_index", "capture_id"]].duplicated(keep="last")
     stand_in = is_all_warm & is_last
-    findings = [finding("only-warmup-iterations", count=int(stand_in.sum()))] if stand_in.any() else []
-    return iterations.assign(is_measured=measured | stand_in).drop(columns="is_warmup"), findings
+    iterations = iterations.assign(is_measured=measured | stand_in).drop(columns="is_warmup")
+    return iterations, if_any("only-warmup-iterations", stand_in)
 
 
 def _describe(one_each: pd.DataFrame, captures: pd.DataFrame) -> pd.DataFrame:

@@ -4,7 +4,7 @@ import numpy as np
 
 from xsp_post.arrays.statistics import rest_of
 from xsp_post.arrays.texts import of_each
-from xsp_post.base.findings import finding
+from xsp_post.base.findings import if_any
 from xsp_post.tables.analyses.frames import Columns, divide, picked
 from xsp_post.tables.analyses.inputs import Inputs
 from xsp_post.tables.analyses.kernel_tables import coverage_columns, say_above_roof
@@ -72,11 +72,8 @@ def a13(inputs: Inputs) -> Columns:
     is_host = ~chosen["latency_source"].isin(DEVICE_SOURCES).to_numpy(bool)
     whole = np.where(is_host, latency, np.nan)
     is_negative = (whole < kernel) | (whole < busy)
-    if is_negative.any():
-        worst = int(np.nanargmin(whole - kernel))
-        inputs.findings.append(
-            finding("negative-non-gpu", count=int(is_negative.sum()), example=str(chosen["layer_path"].iloc[worst]))
-        )
+    worst = lambda _: chosen["layer_path"].iloc[int(np.nanargmin(whole - kernel))]  # noqa: E731
+    inputs.findings += if_any("negative-non-gpu", is_negative, worst)
     return {
         **layer_columns(inputs, rows),
         **{name: chosen[name].array for name in ("latency_source", "busy_ns", "host_ns")},
@@ -125,9 +122,8 @@ def analytic_where_unmeasured(inputs: Inputs) -> tuple[Work, np.ndarray]:
     is_forward_only = is_analytic & inputs.training_cases[inputs.layer_case]
     is_analytic &= ~is_forward_only
     empty = is_forward_only & ~_analytic_layers(inputs)  # a view has no kernels
-    if empty.any() and not any(one.code == _FORWARD_ONLY for one in inputs.findings):  # once per analysis
-        first = str(layers["layer_path"].iloc[int(np.argmax(empty))])
-        inputs.findings.append(finding(_FORWARD_ONLY, count=int(empty.sum()), example=first))
+    if not any(one.code == _FORWARD_ONLY for one in inputs.findings):  # once per analysis
+        inputs.findings += if_any(_FORWARD_ONLY, empty, lambda row: layers["layer_path"].iloc[row])
     if not is_analytic.any():
         return covered, is_analytic
     kernel = inputs.by_layer[0].latency_ns

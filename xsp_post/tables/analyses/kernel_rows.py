@@ -17,7 +17,7 @@ from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import medians, summarise_groups
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
 from xsp_post.tables.analyses.frames import FloatArray, IntArray, occurrence, text_codes
@@ -79,7 +79,8 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     metrics = frame_or_empty(results, "kernel_metrics", ["kernel_id", "metric_name", "value", "source"])
     iterations = cases.iterations
     row = cases.rows_of(*(_ints(kernels, name) for name in ("capture_id", "iteration_index", "process_id")))
-    findings = _outside(row, cases, kernels)
+    outside = (row < 0) & (len(cases) > 0)
+    findings = if_any("kernels-outside-iterations", outside, kernels["name"].iloc.__getitem__)
     unplaced = _unplaced(row, cases, kernels)
     # Counters may be on an iteration that is not measured: a counter run often profiles one only.
     wanted = iterations["is_kernel"] & (iterations["is_measured"] if metrics.empty else True)
@@ -109,7 +110,8 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     )
     work, source, theoretical = _counters(metrics, kernels, launch, at, case, name, names, summary, options)
     work.case = case[at]
-    findings += _coverage(work, names, name[at])
+    missing = work.coverage_ratio == 0
+    findings += if_any("counters-partial", missing & ~missing.all(), lambda of: names[name[at[of]]])
     chosen = kernels.iloc[at]
     work, is_analytic, phase, raised = with_shapes(results, work, _ints(chosen, "kernel_id"), unplaced)
     findings += raised
@@ -338,14 +340,6 @@ def _split_tensor(
 # Findings ---------------------------------------------------------------------------------------------
 
 
-def _outside(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> list[Finding]:
-    count = int((row < 0).sum())
-    if not count or not len(cases):
-        return []
-    example = str(kernels["name"].iloc[int(np.argmax(row < 0))])
-    return [finding("kernels-outside-iterations", count=count, example=example)]
-
-
 def _unplaced(row: IntArray, cases: Cases, kernels: pd.DataFrame) -> FloatArray:
     """Time of kernels without a launch row, which may belong to any execution: per case, for one execution."""
     lost = (row < 0) & kernels["attribution"].eq("no_launch").to_numpy(bool)
@@ -372,10 +366,3 @@ def _unmatched(
         return []
     example = int(np.argmax(extra)) if extra.any() else int(np.argmax(launch == int(np.argmax(missing > 0))))
     return [finding("launches-unmatched", count=count, example=str(kernels["name"].iloc[example]))]
-
-
-def _coverage(work: Work, names: pd.Index, name: IntArray) -> list[Finding]:
-    missing = work.coverage_ratio == 0
-    if missing.all() or not missing.any():
-        return []
-    return [finding("counters-partial", count=int(missing.sum()), example=str(names[name[int(np.argmax(missing))]]))]

@@ -14,7 +14,7 @@ from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.kinds import SELF
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.cases import Cases
@@ -181,7 +181,5 @@ def _frame(
 
 def _findings(frame: pd.DataFrame) -> list[Finding]:
     # the [self] of a model has no range of its own, so that M/L cannot measure it
-    lost = frame[frame["sample_count"].eq(0) & (frame["layer_type"] != SELF)]
-    if lost.empty:
-        return []
-    return [finding("layers-of-kernel-run-only", count=len(lost), example=str(lost["layer_path"].iloc[0]))]
+    lost = (frame["sample_count"].eq(0) & (frame["layer_type"] != SELF)).to_numpy()
+    return if_any("layers-of-kernel-run-only", lost, lambda row: frame["layer_path"].iloc[row])

@@ -14,7 +14,7 @@ from xsp_post.arrays import cost_model
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.options import Options
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas import column_names
@@ -179,7 +179,7 @@ def steps(kinds: list[Kind]) -> tuple[dict[str, pd.DataFrame], list[Finding]]:
     costs = pd.DataFrame([row for one in kinds if one.has_sizes for row in _costs(one)])
     drifting = [(one, ratio) for one, (ratio, is_drifting) in zip(kinds, drifts) if is_drifting]
     example = ", ".join(f"{one.labels['kind']}: {ratio:+.1%}" for one, ratio in drifting)
-    found = [finding("steps-drift", count=len(drifting), example=example)] if drifting else []
+    found = if_any("steps-drift", len(drifting), example)
     tables = {"steps": summary, "step_costs": costs}
     return {name: shaped(name, dict(one)) if len(one) else empty_table(name) for name, one in tables.items()}, found
 

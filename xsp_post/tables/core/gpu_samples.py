@@ -8,7 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import means, shares
 from xsp_post.arrays.intervals import grouped_union, union
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
 from xsp_post.model.schemas.frames import METRIC_COLUMNS
@@ -36,9 +36,7 @@ def gpu_sample_frames(tree: Tree) -> tuple[dict[str, pd.DataFrame], list[Finding
         found += _fallen_clock(of_gpu, work, gpu)
     table = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     few = (table["sample_count"] < LEAST_SAMPLES) & (table["scope"] == "layer")
-    if few.any():
-        example = str(table["layer_path"][few].iloc[0])
-        found.append(finding("gpu-samples-few", count=int(few.sum()), example=example))
+    found += if_any("gpu-samples-few", few.to_numpy(), lambda row: table["layer_path"].iloc[row])
     return {"gpu_samples": table, "gpu_timeline": samples.copy()}, found
 
 

@@ -14,7 +14,7 @@ from xsp_post.arrays.allocations import Held, Lives, pair, running
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.arrays.rollup import sums_per_node
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.kinds import PHASES
 from xsp_post.model.levels import Level
 from xsp_post.model.results import empty_table
@@ -250,25 +250,17 @@ class _Memory:
     # -- what is not known ------------------------------------------------------------------------------
 
     def findings(self) -> list[Finding]:
-        found = []
-        lost = (self.size < 0) & (self.origin < 0)
-        if lost.any():
-            amount = format_bytes(int(-self.size[lost].sum()))
-            found.append(finding("memory-released-earlier", count=int(lost.sum()), example=amount))
-        nowhere = (self.size > 0) & (self.node < 0)
-        if nowhere.any():
-            amount = format_bytes(int(self.size[nowhere].sum()))
-            found.append(finding("memory-owner-unknown", count=int(nowhere.sum()), example=amount))
-        if self.lives.is_reuse.any():
-            found.append(finding("memory-release-missing", count=int(self.lives.is_reuse.sum())))
-        differs = self._steps_that_differ()
-        if differs.any():
-            row = int(np.flatnonzero(differs)[0])
-            said = f"first where {format_bytes(int(self.total[row]))} are live"
-            found.append(finding("memory-events-missing", count=int(differs.sum()), example=said))
-        if self._is_of_driver():
-            found.append(finding("memory-of-driver", count=len(self.size)))
-        return found
+        lost, nowhere = (self.size < 0) & (self.origin < 0), (self.size > 0) & (self.node < 0)
+        released, made = (format_bytes(abs(int(self.size[which].sum()))) for which in (lost, nowhere))
+        first = "first where {} are live"
+        return [
+            *if_any("memory-released-earlier", lost, released),
+            *if_any("memory-owner-unknown", nowhere, made),
+            *if_any("memory-release-missing", self.lives.is_reuse),
+            *if_any("memory-events-missing", self._steps_that_differ(),
+                    lambda row: first.format(format_bytes(int(self.total[row])))),
+            *if_any("memory-of-driver", len(self.size) * self._is_of_driver()),
+        ]  # fmt: skip
 
     def _steps_that_differ(self) -> np.ndarray:
         """Events after which the capture's own total is not the one before plus the event. bool per event."""

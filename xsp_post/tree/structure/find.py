@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.texts import Strings
-from xsp_post.base.findings import Finding, finding
+from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.trace import ActivityKind
 from xsp_post.tree.structure.constants import DEFAULTS, Constants
 from xsp_post.tree.structure.executions import (
@@ -122,10 +122,8 @@ def explained(
 
 
 def _findings(result: Inference, reasons: list[str], open_count: int) -> list[Finding]:
-    found = []
     placed = int((result.node_of_launch >= 0).sum())
-    if placed:
-        found.append(finding("inferred-structure", count=placed, example=_summary(result.iterations, result.nodes)))
+    found = if_any("inferred-structure", placed, lambda _: _summary(result.iterations, result.nodes))
     if reasons:
         found.append(finding("nothing-repeats", count=open_count - placed, example=reasons[0]))
     return found
