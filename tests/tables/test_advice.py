@@ -568,6 +568,18 @@ def test_the_late_rank_comes_before_overlapping(late, what, kind, tmp_path):
     assert advice["late-rank"].what.startswith(what) and f"waiting, {share:g}" in advice["late-rank"].evidence
 
 
+def test_no_remedy_saves_more_than_all_the_time(tmp_path):
+    """Ranks wait beside the executions, too: what they wait is of the whole recording."""
+    program = Program()
+    for _ in range(25):
+        program.work().wait()
+    situation = said(program, tmp_path)[1]
+    whole = situation.limit.whole_ns
+    for spent, ratio in ((2 * whole, 1.0), (whole / 2, 0.5)):
+        found = situation.found("late-rank", spent, {"lost_ns": 5, "talked_ns": 9}, words={"rank": "rank 1"})[0]
+        assert advising._bounded(situation.results, situation.limit, found).bound_ratio == pytest.approx(ratio)
+
+
 def test_one_kernel_of_its_own_that_takes_most_of_the_time(tmp_path):
     """Not one that waits, nor one that somebody else made, nor one that runs while the host takes longer."""
     host, wait = Program.host, Program.wait

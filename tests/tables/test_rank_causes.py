@@ -175,6 +175,20 @@ def test_a_rank_whose_inputs_vary_like_the_others_is_slower_by_its_clock(slow, m
     assert done.causes(np.array([False, False, True, False]))["late_cause"][2] == cause
 
 
+def test_a_larger_batch_on_a_cpu_is_more_work_though_small_operators_take_longer_for_their_size():
+    """Products of 24 times the size take nine times as long; most launches are those of operators whose arrays fit no
+    cache any more."""
+    ranks = pd.DataFrame({"capture_name": list("abcd"), "process_id": 0, "device_id": 0})
+    rows = []
+    for name in "abcd":
+        size, product, small = (24, 9, 36) if name == "c" else (1, 1, 1)
+        rows.append((name, 0, 0, "kernel", "aten::mm", "", 120, 120 * size * 1e6, product * 2e8))
+        rows.append((name, 0, 0, "kernel", "aten::add", "", 400, 400 * size * 1e4, small * 2e6))
+    done = Work(ranks, pd.DataFrame(rows, columns=WORK_COLUMNS), np.zeros(4))
+    found = done.causes(np.array([False, False, True, False]))
+    assert (found["late_cause"][2], found["late_explained_ratio"][2]) == (MORE, pytest.approx(1.0))
+
+
 def test_what_a_slow_link_takes_is_no_rank_s_own_time():
     calls = pd.DataFrame({
         "kind": ["send", "recv", "send"], "meeting_index": [4, 4, -1], "position": [0, 1, 2],

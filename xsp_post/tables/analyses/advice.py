@@ -129,6 +129,7 @@ def _bounded(results: Results, limit: Limit, one: Found) -> Advice | None:
     words = one.words
     change = remedy.change.format(**words)
     whole = one.whole_ns or limit.whole_ns
+    one = replace(one, spent_ns=min(one.spent_ns, whole))  # ranks wait beside the executions, too
     is_open = one.is_open or (one.factors is not None and not one.factors.all())  # with a kernel its launch goes
     is_faster = KERNELS in limit.limits or one.factors is None or LAUNCHES not in remedy.resources
     what = _TWO_SPACES.sub("", (remedy.what if one.is_sure else remedy.unsure).format(**words))

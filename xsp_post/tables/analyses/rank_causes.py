@@ -149,9 +149,9 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     ``mine``, ``usual``: time, count and size of every row of ``what``, of the rank and of the others. A kernel takes
     some time for each launch and some for each thread block: what more of both take at the others' speed lies between
     their two shares. Of a kernel with as many of both, time beyond that is slower work. Others may have more to do in
-    each block: they are slower by what half of all launches are. So is every kernel where most launches are of another
-    size than the others': inputs are, and a persistent kernel does not show it. Launches of an unknown size tell no
-    speed: operators of a CPU that compute nothing.
+    each block: they are slower by what half of all launches and half of the time are. So is every kernel where most
+    launches are of another size than the others': inputs are, and a persistent kernel does not show it. Launches of an
+    unknown size tell no speed: operators of a CPU that compute nothing.
     """
     excess = mine[0] - usual[0]
     is_kernel = what["kind"].eq(KERNEL).to_numpy()
@@ -164,7 +164,10 @@ def _cause(what: pd.DataFrame, mine: np.ndarray, usual: np.ndarray, late: float)
     is_sized = is_kernel & (~same | (np.abs(shares[1] - shares[0]) > _EQUAL * (1 + shares[0])))
     shares = np.sort(np.where(np.abs(shares) > _EQUAL, shares, 0.0), axis=0)
     expected = usual[0] + np.clip(excess, *(usual[0] * shares))
-    speed = np.median(np.repeat(mine[0][tells] / expected[tells], mine[1][tells].astype(int))) if tells.any() else 1.0
+    told = np.flatnonzero(tells)[np.argsort(mine[0][tells] / expected[tells])]
+    sums = np.cumsum([mine[1][told], expected[told]], axis=1)
+    halves = [told[np.searchsorted(one, one[-1] / 2)] for one in sums if len(told)]
+    speed = min(mine[0][halves] / expected[halves], key=lambda one: abs(one - 1), default=1.0)
     equal = ~shares.any(axis=0) & (mine[1][is_sized].sum() <= mine[1][is_sized | tells].sum() / 2)
     slower = np.where(same, np.where(equal, excess, expected * (speed - 1)), 0.0)
     more = np.where(is_kernel, excess - slower, 0.0)
