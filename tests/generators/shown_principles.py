@@ -715,6 +715,20 @@ def convolutions_of_other_shapes():
     return d.program("", "x", "l")
 
 
+def teacher_beside_a_student():
+    """Seven steps of three passes through one network of convolutions; the last one is taped, and updates follow."""
+    d = desk()
+    for _ in range(7):
+        with d.new("x"):
+            _convolutions(d, 2)
+            d.kernels([("softmax_warp_forward", 4)])
+            _convolutions(d, taped=True)
+            d.go("adamw")
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
 def gradients_in_a_range():
     """Six steps of `attack` (three forward and backward passes) and `train`: gradients hold most of each range."""
     d = desk("own")

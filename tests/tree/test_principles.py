@@ -169,6 +169,7 @@ SHOWN = {
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "operators_of_blocks": "operators change nothing of what blocks are, in networks of convolutions, too",
     "convolutions_of_other_shapes": "where no kind of block holds most products, each of these is a layer",
+    "teacher_beside_a_student": "what holds more products than it has turns is a pass, not a layer",
     "blocks_of_one_product": "blocks of one product in a row are the layers, as those of several are",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
     "forces_of_atoms": "several steps are several executions, also where no weights are updated",

@@ -64,6 +64,8 @@ RIGHT = (
     ("mamba_reference_scan", "none"),
     # layers of many launches that a head follows are of one pass: a prompt, a test behind steps
     ("mamba2_generate", "all"), ("mamba2_generate", "none"), ("graphgps_zinc", "all"),
+    # convolutions of a network that runs several times in a step
+    ("demucs_overlap", "none"), ("pcgrad_nyu", "none"), ("muzero_unroll", "none"),
 )  # fmt: skip
 
 

@@ -209,9 +209,10 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
-    """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, or one in
-    a row), the products are the layers: their operators, where recorded, else with a kind for each family. Products
-    that follow one another directly are one: a convolution with what transforms its input."""
+    """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, no more
+    than it has turns: such a turn is a pass; or one in a row), the products are the layers: their operators, where
+    recorded, else with a kind for each family. Products that follow one another directly are one: a convolution with
+    what transforms its input."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
     apart = products[np.diff(products, prepend=-2) > 1]
@@ -230,8 +231,9 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         at, stop = (np.searchsorted(own, inside[column]) for column in ("start", "end"))
         held = pd.DataFrame({"kind": inside["loop_kind"], "at": at, "count": stop - at})
         place = held.groupby("kind")["at"]
-        is_row = place.transform("max") - place.transform("min") < place.transform("size")
-        most = held[is_row | (held["count"] > 1)].groupby("kind")["count"].sum().max()
+        often = place.transform("size")
+        is_row = place.transform("max") - place.transform("min") < often
+        most = held[is_row | held["count"].between(2, often)].groupby("kind")["count"].sum().max()
         if most >= constants.most_ratio * len(own):
             continue
         around = np.searchsorted(first, blocks["start"], side="right") - 1
