@@ -219,10 +219,10 @@ def test_a_contradiction_is_found():
     path = CAPTURES[0]
     results = analyzed(path)
     limit = find_limit(results)
-    advice = Advice("x", "", "", "", 900, 0.9, resource="copies")
-    assert "x promises 90.0%, all of copies saves 4." in _of_advice([advice], _as(limit, ("kernels",)))[0]
-    first = Advice("y", "", "", "", 1000, 1.0, resource="kernels", is_limit=True)
-    assert "first advice x" in _of_advice([advice, first], limit)[0]
+    advice = Advice("overlap-copies", "", "", "", 900, 0.9, resource="copies")
+    assert "overlap-copies promises 90.0%, all of copies saves 4." in _of_advice([advice], _as(limit, ("kernels",)))[0]
+    first = Advice("fuse-elementwise", "", "", "", 1000, 1.0, resource="kernels", is_limit=True)
+    assert "first advice overlap-copies" in _of_advice([advice, first], limit)[0]
     assert "within its error" in _of_limit(_as(limit, ("kernels",)))[0]
     assert "what-if" in _of_what_if(results, _as(limit, ("kernels",), 0.4))[0]
 

@@ -13,6 +13,8 @@ from told_score import end_of
 
 from xsp_post.model.results import Results
 from xsp_post.pipeline import analyze
+from xsp_post.replay.experiment import ideal_gain
+from xsp_post.replay.fidelity import identity_of
 from xsp_post.replay.what_if import what_if
 from xsp_post.tables.analyses.advice import Advice, advise
 from xsp_post.tables.analyses.limits import find_limit
@@ -80,6 +82,22 @@ def test_a_graph_of_steps_takes_nothing_off_what_is_between_them(tmp_path):
 
     results, gain = run_again(told, Edit(flags=frozenset({"graph"})), tmp_path)
     assert gain - SLACK <= advised(results, "cuda-graphs").bound_ratio <= gain + 0.05
+
+
+def test_a_graph_of_what_shows_no_executions_leaves_long_host_code(tmp_path):
+    """Kernels that follow no pattern, and a long pause now and then."""
+
+    def told(thread: Thread) -> None:
+        for number in range(240):
+            thread.host(2_000 if number % 40 == 39 else 20)
+            thread.launch(f"{ELEMENTWISE}<{Random(number).randrange(9**6)}>", 2)
+
+    results, _ = run_again(told, Edit(), tmp_path)
+    limit = find_limit(results)
+    assert limit.scope == "outside"
+    identity = identity_of(results, 0)
+    assert ideal_gain(results, identity, 0, ["launch code"]) < 0.5
+    assert ideal_gain(results, identity, 0, ["launches", "host"]) > 0.9
 
 
 def test_a_host_without_waits_keeps_the_work_of_its_own(tmp_path):

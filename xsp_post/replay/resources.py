@@ -279,8 +279,9 @@ def _without_launch_code(of: Altered, _: float) -> None:
     _launches(of, 0.0)
     (launched, calls), execution = of.launches(), np.full(len(of.calls) + 1, -1)
     execution[of.operations.call[launched]] = of.operations.iteration[launched]
-    calls &= (execution[:-1] >= 0) | (of.executions.index.max(initial=-1) < 0)
-    inside = calls & (execution[:-1] == execution[of.graph.source_call])
+    is_inside = execution[:-1] >= 0
+    calls &= is_inside | (of.executions.index.max(initial=-1) < 0)
+    inside = calls & is_inside & (execution[:-1] == execution[of.graph.source_call])
     of.amounts.before_ns[inside | calls & (of.amounts.before_ns < LUMP_NS)] = 0
 
 

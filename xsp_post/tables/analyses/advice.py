@@ -38,8 +38,6 @@ _IDEAL = {
 FAR = 2  # times the estimate: why a bound is so much more has to be said
 _ONCE = {"none", "loading"}  # what is paid once is no part of what a replay repeats
 _TWO_SPACES = re.compile(r" (?=[ ,:]|\.(?:\s|$))")  # where a word is empty
-ONCE = ("launch-shape", "prefetch")  # what a single operation shows
-OF_ALL = ("larger-batch", "cuda-graphs", "copy-less", "heavy-kernel")  # they ask much of a program
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class Advice:
         launches alone, as a graph does; last what is paid once."""
         known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
         is_unknown = self.code == "host-code" and not self.is_bound
-        is_half = self.code in OF_ALL or self.resource == LAUNCHES or is_unknown
+        is_half = bool(REMEDIES[self.code].asks) or self.resource == LAUNCHES or is_unknown
         return self.resource == "none", -known / 2 if is_half else -known
 
 
@@ -119,7 +117,8 @@ def _worth(results: Results, limit: Limit) -> list[Found]:
     return [
         one
         for one in found
-        if one.spent_ns >= LEAST_RATIO * (one.whole_ns or limit.whole_ns) and (not is_little or one.code in ONCE)
+        if one.spent_ns >= LEAST_RATIO * (one.whole_ns or limit.whole_ns)
+        and (not is_little or REMEDIES[one.code].least)
     ]
 
 

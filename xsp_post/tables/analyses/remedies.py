@@ -28,6 +28,8 @@ class Remedy(NamedTuple):
     surely: str = ""
     unsure: str = ""
     more: str = ""
+    asks: str = ""
+    least: str = ""
 
     @property
     def resources(self) -> set[str]:
