@@ -42,22 +42,20 @@ def _taken(tree: Tree, chosen: Candidate | None, total: int) -> list[tuple[objec
     if not len(frame):
         return []
     model = frame["node_id"].to_numpy()
-    named = tree.names.folded_names[nodes["folded_id"].to_numpy()[model]].astype(str)
+    named = pd.Categorical(tree.names.folded_names[nodes["folded_id"].to_numpy()[model]])
     is_inferred = nodes["is_inferred"].to_numpy()[model]
     rule = np.full(len(model), chosen.rule if chosen is not None else "", object)
     cycles = [name for name, _ in chosen.names] if chosen is not None and chosen.turn is not None else []
-    is_inferred = is_inferred & ~np.isin(named, cycles)
+    is_inferred = is_inferred & ~named.isin(cycles)
     rule[is_inferred] = SEQUENCE
     rule[nodes["kind"].to_numpy()[model] == int(NodeKind.GRAPH)] = REPLAYS
     held = frame["device_ns"].to_numpy() if total != _host_ns(tree) else frame["duration_ns"].to_numpy()
-    series = pd.factorize(pd.MultiIndex.from_arrays([rule, named]))[0]
-    summed = pd.DataFrame({
-        "rule": rule, "name": named, "count": 1, "held": held, "series": series,
-        "alike": held * are_alike(series, frame["kernel_count"].to_numpy(), DEFAULTS),
-        "sure": np.where(is_inferred, nodes["confidence_ratio"].to_numpy()[model], np.nan),
-    })  # fmt: skip
+    sure = np.where(is_inferred, nodes["confidence_ratio"].to_numpy()[model], np.nan)
+    summed = pd.DataFrame({"rule": rule, "name": named, "count": 1, "held": held, "sure": sure})
+    series = summed.groupby(keys := ["rule", "name"], sort=False, observed=True).ngroup().to_numpy()
+    summed["alike"] = held * are_alike(series, frame["kernel_count"].to_numpy(), DEFAULTS)
     how = {"count": "sum", "held": "sum", "alike": "sum", "sure": "min"}
-    summed = summed.groupby(["rule", "name"], sort=False).agg(how)
+    summed = summed.groupby(keys, sort=False, observed=True).agg(how)
     summed = summed.sort_values("held", ascending=False, kind="stable").reset_index()
     summed["share"] = np.minimum(summed["held"] / max(total, 1), 1.0)
     summed["likeness"] = summed["alike"] / np.maximum(summed["held"], 1)

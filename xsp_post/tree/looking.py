@@ -76,22 +76,15 @@ def outside_ranges(draft: Draft) -> Draft:
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
-    from xsp_post.tree.structure.find import infer  # no small thing to import, and most captures have ranges
-
     told = inside_of(operators, nodes)[draft.node[rows]]
-    frame = launch_columns(draft.trace, activities, rows).assign(is_covered=~uncovered[rows], has_operator=told)
-    if told.any() or frame["is_covered"].any():
-        found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
-    else:  # ranges say nothing of any launch
-        found = draft.levels.periods().found
+    found = _inferred(draft, rows, is_covered=~uncovered[rows], has_operator=told)
     if not len(found.nodes):
         return draft.said("", found.findings)
     around = _around_passes(draft, found, rows)
     is_other = inside_of(beside, nodes)[draft.node[rows]] & (around < 0)
     if is_other[found.node_of_launch >= 0].any() or _homes(found, around, draft.constants) is None:
         # no pass crosses the end of one of them, and ranges without several passes are not looked into
-        frame = frame.assign(home=around, is_covered=~uncovered[rows] | is_other)
-        again = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
+        again = _inferred(draft, rows, is_covered=~uncovered[rows] | is_other, has_operator=told, home=around)
         found = again if is_other.any() or len(again.nodes) else found
         if not len(found.nodes):
             return draft.said("", found.findings)
@@ -107,6 +100,18 @@ def outside_ranges(draft: Draft) -> Draft:
     home = home if inside is None else np.where(inside >= 0, inside, home)
     draft = inserted(draft, found, rows, home, operators)
     return draft.said("; what no range covers is inferred from the launch sequence", found.findings)
+
+
+def _inferred(draft: Draft, rows: np.ndarray, **said: np.ndarray) -> Inference:
+    """What repeats in these launches, with what ranges say of each (`find.infer`): of all launches, where they say
+    nothing, it is known."""
+    if not any(values.any() for values in said.values()) and len(rows) == int(draft.works().sum()):
+        known = draft.levels.periods().found
+        return replace(known, nodes=known.nodes.copy())
+    from xsp_post.tree.structure.find import infer  # no small thing to import, and most captures have ranges
+
+    frame = launch_columns(draft.trace, draft.activities, rows).assign(**said)
+    return infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
 
 
 def _around_passes(draft: Draft, found: Inference, rows: np.ndarray) -> np.ndarray:
@@ -252,11 +257,7 @@ def passes_inside(draft: Draft) -> Draft:
     is_open = of_launch >= 0
     if not is_open.any():
         return draft
-    from xsp_post.tree.structure.find import infer
-
-    frame = launch_columns(draft.trace, draft.activities, rows).assign(is_covered=~is_open)
-    frame = frame.assign(home=of_launch) if in_steps else frame
-    found = infer(frame, draft.trace.strings, hints=hints(draft.trace), constants=draft.constants)
+    found = _inferred(draft, rows, is_covered=~is_open, **({"home": of_launch} if in_steps else {}))
     if (draft.node[rows] != of_launch)[is_open].mean() >= draft.constants.most_ratio and not (
         found.nodes["kind"] == "block"
     ).any():
