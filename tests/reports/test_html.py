@@ -7,19 +7,24 @@ import hashlib
 import json
 import math
 import re
+from html import escape
 
 import pytest
+from builders import ExportBuilder
 from hypothesis import given
 from hypothesis import strategies as st
 
 from reports.samples import HOSTILE, sample
 from xsp_post.base.errors import OutputError
+from xsp_post.model.options import Options
 from xsp_post.model.schemas import units
+from xsp_post.pipeline import analyze
 from xsp_post.reports import shell
 from xsp_post.reports.html import _action, render, top_rows, write_report
 from xsp_post.reports.json_form import report_dict
 from xsp_post.reports.page_data import escape_json
 from xsp_post.reports.summary import TopRow
+from xsp_post.reports.verdict import coverage_note, main_limit
 from xsp_post.tables.analyses.advice import Advice
 
 
@@ -122,6 +127,20 @@ def test_an_existing_page_is_left_alone(results, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["page.html"]
     write_report(results, path, force=True)
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_what_the_verdict_leaves_out_is_seen_without_a_click(tmp_path):
+    """A GPU that is busy beside a verdict about the host: the sentence that explains it stood in a closed list."""
+    builder = ExportBuilder().gpu()
+    for k in range(3):
+        builder.range("step", 10_000 * k, 10_000 * k + 2_000)
+        builder.kernel("gemm", launch=(10_000 * k + 100, 10_000 * k + 200), run=(10_000 * k + 300, 10_000 * k + 1_300))
+        builder.kernel(
+            "late", launch=(10_000 * k + 3_000, 10_000 * k + 3_100), run=(10_000 * k + 3_200, 10_000 * k + 9_000)
+        )
+    results = analyze([builder.write(tmp_path / "report.sqlite")], Options(model_range="step"))
+    note = coverage_note(results, main_limit(results))
+    assert note and f'note">{escape(note)}' in render(results)
 
 
 def test_two_reports_of_the_same_results_are_the_same(results, page):

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from random import Random
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -298,6 +299,10 @@ def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
     assert next_capture(results, limit, found, []) == "The largest gain is in host code in part a."
     little = [replace(found[0], ratio=limit.gain("host") * share) for share in (0.09, 0.11)]
     assert [bool(next_capture(results, limit, [one], [])) for one in little] == [False, True]
+    # streams that wait in turn hide the place: what little is advised is not all that can be done
+    for bound_ratio, start in ((0.01, "Record what the host did"), (limit.gain("host"), "")):
+        advice = SimpleNamespace(code="sleeps", is_limit=True, bound_ratio=bound_ratio)
+        assert next_capture(results, limit, [], [advice])[: len(start) or None] == start
 
 
 def test_waits_that_are_less_than_would_be_saved_are_no_places(tmp_path):

@@ -3,7 +3,7 @@
 Each number is a cell of an analysis table; here they are only chosen.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -19,7 +19,7 @@ from xsp_post.reports.facts import Device, Fact, device_of, facts
 from xsp_post.reports.pick import layer_groups, starred
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
-from xsp_post.reports.verdict import verdict
+from xsp_post.reports.verdict import coverage_note, verdict
 from xsp_post.reports.why import Why, why
 from xsp_post.tables.analyses.limits import find_limit
 
@@ -69,10 +69,11 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     top_layers, outside = _top_layers(results, case)
     limit = find_limit(results, captures_of(results, case))
     split = device_split(results, limit)
+    said = replace(why(results, limit, is_first=True), coverage_note=coverage_note(results, limit))
     return Summary(
         title, " · ".join(filter(None, (part_sentence(results), machine))), case, facts(results, case),
-        verdict(results, limit), [] if split is None else [split], why(results, limit, is_first=True), top_layers,
-        outside, _top_kernels(results, case), device_of(results), balances(results), shown_findings(results),
+        verdict(results, limit), [] if split is None else [split], said, top_layers, outside,
+        _top_kernels(results, case), device_of(results), balances(results), shown_findings(results),
         trust_data(results, case), [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
         part_text(results),
     )  # fmt: skip

@@ -528,6 +528,8 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
         return sentence("next.kernels", work=resource_word(limit, "kernels"), place=where[0].name) if is_named else ""
     advised = sum(one.bound_ratio for one in advice if one.is_limit)
     best = next((one for one in where if one.name and limit.gain(one.resource) == gain), None)
+    if not where and spares_little(limit, advice):
+        return sentence("next.time-unknown")
     if not limit.is_gpu or advised >= gain or best is None or best.ratio < _LITTLE * gain:
         return ""
     return sentence("next.place", resource=resource_word(limit, best.resource), place=inside(_cut(best.name, 48)))
