@@ -86,7 +86,7 @@ def shell_word(word: object) -> str:
     return "$'" + "".join(_escaped(c) for c in text) + "'"
 
 
-def shell_command(words: Iterable[object]) -> str:
+def shell_command(*words: object) -> str:
     """A command line that can be pasted into a shell."""
     return " ".join(shell_word(word) for word in words)
 

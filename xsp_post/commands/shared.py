@@ -16,6 +16,7 @@ from xsp_post.base.progress import step
 from xsp_post.base.text_safety import shell_command, shown_lines
 from xsp_post.model.options import TREE, Options
 
+command = shell_command  # as other commands print what to type next
 _NARROWEST = 20  # below, a line would hold a letter
 _WIDEST = 1_000  # a terminal; more is a mistake in COLUMNS
 
@@ -37,11 +38,6 @@ def spare_sources(sources: list[Path], *outputs: Path | None) -> None:
                 continue
             if same:
                 raise OutputError(f"{output} is the capture to be read. It was not changed.", code="output-is-source")
-
-
-def command(*words: object) -> str:
-    """A command line that can be pasted into a shell."""
-    return shell_command(words)
 
 
 def close(paths: list[Path], options: Options | None = None) -> None:

@@ -39,7 +39,7 @@ def _exported(report: Path, changed_ns: int) -> Path:
         raise ToolError(
             f"{report}: reading a .nsys-rep needs nsys, which is not installed here",
             code="nsys-missing",
-            hint=f"where nsys is, run: {shell_command(command)}",
+            hint=f"where nsys is, run: {shell_command(*command)}",
         )
     size = report.stat().st_size
     stamp = {"size": size, "mtime_ns": changed_ns, "nsys": str(tool.path), "version": tool.version}

@@ -252,7 +252,7 @@ class HostState:
         source = self._chosen(launches.iloc[:0] if self._is_cpu_only() else launches, of="calls")
         name = np.append(launches["name_id"].to_numpy()[source.row[:-1]], np.int32(-1))
         kind = call_classes(name[:-1].astype(np.int64), self.tree.strings)
-        kind[np.isin(source.row[:-1], self._polls)] = int(CallClass.SYNCHRONIZATION)
+        kind[np.isin(source.row[:-1], polls(self.tree.trace)[2])] = int(CallClass.SYNCHRONIZATION)
         parent = source.nesting.parent
         counts = np.arange(len(kind) + 1)
         inner = np.flatnonzero((parent >= 0) & (kind == int(CallClass.OTHER)))
@@ -263,10 +263,6 @@ class HostState:
         yields = (kind == int(CallClass.OTHER)) | (kind == int(CallClass.LAUNCH))
         seen = self._watched
         seen.calls, seen.call_names, seen.call_causes, seen.call_yields = source, name, _OF_CALL[kind], yields
-
-    @cached_property
-    def _polls(self) -> np.ndarray:
-        return polls(self.tree.trace)[2]
 
     def _ranges(self) -> _Source:
         nodes = self.tree.nodes

@@ -54,7 +54,8 @@ class PageData:
             if isinstance(block, Table):
                 self.add_table(block)
             elif isinstance(block, Drawing):
-                self.add_drawing(block)
+                make = {"icicle": self._icicle, "timeline": self._timeline}[block.kind]
+                self.drawings[block.id] = make(block.data)
             elif isinstance(block, Chart):
                 self.add_chart(block)
 
@@ -141,10 +142,6 @@ class PageData:
             else:
                 columns[str(name)] = {"v": values}
         return columns
-
-    def add_drawing(self, drawing: Drawing) -> None:
-        """The data of an icicle or a timeline."""
-        self.drawings[drawing.id] = {"icicle": self._icicle, "timeline": self._timeline}[drawing.kind](drawing.data)
 
     def _icicle(self, data: dict[str, Any]) -> dict[str, Any]:
         frame = data["tree"]

@@ -84,7 +84,10 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd
     ``layers``: rows of A2. ``launches``: layer_index and name of A8, which tell what ran inside.
     """
     key, _ = without_numbers(layers["layer_path"])
-    inside = layers["layer_index"].map(_work_of_layers(launches)).fillna(0)
+    # a number per layer that is equal for equal kernels, however they are ordered
+    codes = pd.Series(pd.util.hash_array(pd.factorize(launches["name"])[0].astype(np.int64)))
+    work = codes.groupby(launches["layer_index"].to_numpy()).sum()
+    inside = layers["layer_index"].map(work).fillna(0)
     for values in (layers["layer_type"], layers["shape_text"], inside):
         key = dense(key, pd.factorize(values)[0])[0]
     latency = layers["latency_ns"].to_numpy(np.float64)
@@ -108,12 +111,6 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd
         "last_path": by_index["layer_path"].last(),
     })  # fmt: skip
     return groups.reindex(largest).reset_index(drop=True)
-
-
-def _work_of_layers(launches: pd.DataFrame) -> pd.Series:
-    """A number per layer index that is equal for equal kernels, however they are ordered."""
-    codes = pd.util.hash_array(pd.factorize(launches["name"])[0].astype(np.int64))
-    return pd.Series(codes, index=launches["layer_index"].to_numpy()).groupby(level=0).sum()
 
 
 def starred(first: str, last: str) -> str:

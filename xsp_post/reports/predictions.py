@@ -153,6 +153,6 @@ def print_candidates(console: Console, found: list[tuple[str, str]]) -> None:
         return
     say(console, Text("No change is given. What this capture could be replayed with:", style="bold"))
     for change, concerns in found:
-        text = Text.assemble(("  " + shell_command(["--change", change]), "bold"), f"  {shown(concerns, 300)}")
+        text = Text.assemble(("  " + shell_command("--change", change), "bold"), f"  {shown(concerns, 300)}")
         say(console, text)
     say(console, f"  Also: {_ALSO}; several together. docs/what-if.md explains each.")

@@ -40,17 +40,6 @@ def page_script() -> str:
     return _embeddable(f"(() => {{\n{body}\n}})();")  # its names must not meet those of the Vega bundle
 
 
-@cache
-def page_style() -> str:
-    """The page's style sheet with the colours of `theme`."""
-    return _asset("page.css").decode().replace("/*THEME*/", theme.css_variables())
-
-
-def source_hash(script: str) -> str:
-    """The Content-Security-Policy source that allows exactly this inline script."""
-    return f"'sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}'"
-
-
 def _asset(name: str) -> bytes:
     return resources.files("xsp_post.reports").joinpath("assets", name).read_bytes()
 
@@ -95,13 +84,15 @@ def page(brand: str, title: str, machine: str, parts: Sequence[Part], sources: S
     for part in parts:
         contents.setdefault(part.view, []).append(part)
     scripts = [*([chart_script()] if data.charts else []), page_script()]
-    policy = _POLICY.format(scripts=" ".join(source_hash(script) for script in scripts))
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    policy = _POLICY.format(scripts=" ".join(f"'sha256-{one}'" for one in hashes))  # exactly these inline scripts
+    style = _asset("page.css").decode().replace("/*THEME*/", theme.css_variables())
     return (
         _environment()
         .get_template("page.html")
         .render(
             policy=Markup(policy),
-            style=Markup(page_style()),
+            style=Markup(style),
             brand=brand,
             title=visible(title, _LONGEST),
             machine=visible(machine, _LONGEST),

@@ -42,7 +42,8 @@ def tree_table(
     records = rows.to_dict("records")
     cells = [_cells_of(row, has_device, row[weight] / top_level if top_level else None) for row in records]
     widths = {column: 2 + max([len(titles[column]), *(len(line[column]) for line in cells)]) for column in columns}
-    name_width = min(_NAME_WIDTH, max((_name_length(row) for row in records), default=0))
+    names = (f"{'  ' * row['indent']}{row['name']}{_line(row)}{_times(row)}{_mark(row)}" for row in records)
+    name_width = min(_NAME_WIDTH, max(map(len, names), default=0))
     left_out: list[str] = []
     for column in _dispensable(rows, root_ns, wanted) if has_device else _DISPENSABLE:
         if column in widths and name_width + sum(widths.values()) > width and (has_device or column != "duration_ns"):
@@ -135,10 +136,6 @@ def _mark(row: Row) -> str:
     if str(row["span_kind"]) in _MARKS:
         return f"  ({_MARKS[str(row['span_kind'])]})"
     return "  (guessed)" if row.get("confidence", "") == "low" else "  (inferred)"
-
-
-def _name_length(row: Row) -> int:
-    return len(f"{row['name']}{_line(row)}{_times(row)}{_mark(row)}") + 2 * row["indent"]
 
 
 def _times(row: Row) -> str:

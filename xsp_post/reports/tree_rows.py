@@ -22,6 +22,7 @@ Columns = dict[str, np.ndarray]
 
 _AMOUNTS = ("call_count", "kernel_count", "device_ns", "kernel_ns", "copy_ns", "graph_ns")
 _TIMES = ("busy_ns", "gap_ns", "duration_ns", "projection_ns", "idle_ns")
+_SUMMED = (*_AMOUNTS, *_TIMES, "is_work", "span_kind")
 _WORK = ["kind", "name", "direction", "memory_kind", "source_line"]  # what tells one kind of device work from another
 _WORK_SUMS = ("operation_count", "device_ns", "bytes")
 STRUCTURELESS = ("unattributed", "no_launch")  # kinds of nodes: not a range
@@ -252,7 +253,7 @@ class _Rows:
         left_out = [
             _taken(self.columns, ranges[count["range"] :]),
             _taken(self.work, own[count["work"] :]),
-            *(_one_row(line) for kind, line in left if kind == "line"),
+            *({name: np.array([line[name]]) for name in _SUMMED} for kind, line in left if kind == "line"),
         ]
         rest = [_other(left_out)] if any(map(_length, left_out)) else []
         if self.sums_tiny and not self._worth([("", one) for one in rest]):
@@ -327,11 +328,7 @@ def _repeated(row: Row, parent: Row) -> Row:
 
 def _taken(columns: Columns, rows: np.ndarray) -> Columns:
     """What `_other` sums, of some rows."""
-    return {name: columns[name][rows] for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
-
-
-def _one_row(line: Row) -> Columns:
-    return {name: np.array([line[name]]) for name in (*_AMOUNTS, *_TIMES, "is_work", "span_kind")}
+    return {name: columns[name][rows] for name in _SUMMED}
 
 
 def _alike_counts(folded: pd.DataFrame) -> np.ndarray:

@@ -267,8 +267,8 @@ class _OfABatch(CaptureError, KeyError):
         super().__init__(
             f"{path}: the store of a batch has no table {name}: it holds what many captures have in common",
             code="store-of-batch",
-            hint=f"{shell_command(['xsp-post', 'table', 'fleet_models', path])} shows it; "
-            f"each capture's store lies in {shell_command([stores])}",
+            hint=f"{shell_command('xsp-post', 'table', 'fleet_models', path)} shows it; "
+            f"each capture's store lies in {shell_command(stores)}",
         )
 
 
@@ -321,14 +321,14 @@ class Store(Results):
     def _remake(self) -> str:
         """The command that makes this store again, with the sources as far as the file names them."""
         if "fleet" in self._tables.tables():
-            return shell_command(["xsp-post", "batch", "FOLDER", "-o", self.path.parent])
+            return shell_command("xsp-post", "batch", "FOLDER", "-o", self.path.parent)
         sources: list[Any] = [self.path.parent]
         if not is_run_directory(self.path.parent):
             sources = []
             with suppress(CaptureError):
                 sources = [name for (name,) in self._tables.rows("captures", ("source_name",)) if name]
         named = list(dict.fromkeys(map(str, sources)))[:20] or ["CAPTURE"]
-        return shell_command(["xsp-post", "ingest", *named, "-o", self.path, "--force"])
+        return shell_command("xsp-post", "ingest", *named, "-o", self.path, "--force")
 
     def tables(self) -> list[str]:
         """Names of the tables that xsp-post writes; one that somebody added may be called anything, also a path."""

@@ -93,7 +93,8 @@ def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -
     if not inside.any():  # what is outside executions counts per process
         place = np.maximum(nodes["process_index"].to_numpy()[layers], 0)
         again = pd.DataFrame({"text": text_of, "place": place}).duplicated().to_numpy()
-        return _median_count(place[~again] if (text_of != text_of[0]).any() else place)
+        counts = np.bincount(place[~again] if (text_of != text_of[0]).any() else place)
+        return int(np.median(counts[counts > 0]))
     above = nodes["parent_id"].to_numpy()
     is_below = nodes["level"].to_numpy()[above] == int(Level.MODEL)
     home = forest_of(above).nearest(is_below)[above[layers[inside]]]
@@ -101,11 +102,6 @@ def _usual_count(nodes: pd.DataFrame, layers: np.ndarray, text_of: np.ndarray) -
     frame = pd.DataFrame({"place": place[inside], "called": called, "home": home})
     held = frame.groupby(["place", "called", "home"]).size().groupby(["place", "called"]).agg(["min", "max", "sum"])
     return int(np.median(held["max"].where(held["min"] == held["max"], held["sum"]).groupby("place").sum()))
-
-
-def _median_count(place: np.ndarray) -> int:
-    counts = np.bincount(place)
-    return int(np.median(counts[counts > 0]))
 
 
 def _sentence(

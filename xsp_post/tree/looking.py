@@ -166,18 +166,14 @@ def _beside(draft: Draft, found: Inference, coverage_ratio: float) -> np.ndarray
     turn = nodes["process_index"].to_numpy() * (len(marked) + 1) + between  # of each process: ranks have one each
     often = np.bincount(turn[rest], minlength=len(marked) + 1)
     is_part = (often[often > 0] == 1).mean() >= constants.alike_ratio if rest.any() else False
-    is_part |= len(marked) > 1 and _is_even(often[1 : len(marked)], constants)
+    if len(marked) > 1:  # nearly every gap between two holds as many, and some
+        often = often[1 : len(marked)]
+        is_part |= np.median(often) > 0 and (often == np.median(often)).mean() >= constants.alike_ratio
     if coverage_ratio < constants.most_ratio:
         gaps = np.bincount(between[rest], minlength=len(marked) + 1)
         return rest & is_part & bool(gaps.astype(bool).mean() >= constants.alike_ratio)
     layered = rollup.holds((nodes["level"] == "LAYER").to_numpy(), nodes["parent"].to_numpy())
     return rest & (is_part | ~layered)
-
-
-def _is_even(often: np.ndarray, constants: Constants) -> bool:
-    """Whether nearly every gap holds as many, and some."""
-    usual = np.median(often)
-    return bool(usual > 0 and (often == usual).mean() >= constants.alike_ratio)
 
 
 def periods_of(trace: Trace, launch_id: np.ndarray, constants: Constants, is_asked: bool) -> Periods:

@@ -106,11 +106,8 @@ class NodeNames:
 
     def folded_with(self, pattern: str) -> np.ndarray:
         """Which folded names hold a pattern of RE2; bool."""
-        return matches(self._folded_texts(), pattern)
-
-    def _folded_texts(self) -> pa.Array:
         different = self.parsed.encoded("folded_name")[1]
-        return pa.concat_arrays([different, to_arrow(self.folded_names[len(different) :])])
+        return matches(pa.concat_arrays([different, to_arrow(self.folded_names[len(different) :])]), pattern)
 
     def synthetic(self, kind: NodeKind) -> int:
         """Folded id of a synthetic node's name."""

@@ -317,7 +317,9 @@ def with_shapes(
     if known.empty or not len(kernel_id):
         return work, none, np.zeros(len(kernel_id), np.int64), []
     row = lookup(known["kernel_id"].to_numpy(np.int64), np.arange(len(known)), kernel_id)
-    phase = np.where(row >= 0, _phase_codes(known["phase"])[row], 0)
+    code, texts = text_codes(known["phase"])
+    of_text = np.array([PHASES.index(text) if text in PHASES else 0 for text in texts], np.int64)
+    phase = np.where(row >= 0, of_text[code][row], 0)
     flop, read, written = (np.append(known[name].to_numpy(np.float64), np.nan)[row] for name in columns[2:5])
     counted = np.bincount(work.case, weights=work.coverage_ratio > 0, minlength=case_count) > 0
     is_analytic = ~counted[work.case] & ~np.isnan(flop) & ~np.isnan(read + written)
@@ -331,11 +333,6 @@ def with_shapes(
         coverage_ratio=1.0,
     )  # fmt: skip
     return filled, is_analytic, phase, _coverage(filled, is_analytic, counted, unplaced_ns)
-
-
-def _phase_codes(column: pd.Series) -> IntArray:
-    codes, texts = text_codes(column)
-    return np.array([PHASES.index(text) if text in PHASES else 0 for text in texts], np.int64)[codes]
 
 
 def _coverage(work: Work, is_analytic: BoolArray, counted: BoolArray, unplaced_ns: FloatArray) -> list[Finding]:
