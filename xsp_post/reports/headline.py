@@ -59,7 +59,8 @@ def lines(results: Results) -> list[str]:
             f"{interval}  {format_inputs_per_s(row['throughput_inputs_per_s'])}  (n={row['sample_count']}){optimal}"
             + (": too uncertain to rely on" if is_uncertain(pd.Series(row)) else "")
         )
-    for phase, rows in _by_phase(chosen["layers"]):
+    for phase in dict.fromkeys(row["phase"] for row in chosen["layers"]):
+        rows = [row for row in chosen["layers"] if row["phase"] == phase]
         of_phase = f" of {phase}" if several else ""
         text += ["", f"Top layers{of_phase} (share of all layers, batch {rows[0]['batch_size']})"]
         text += [
@@ -139,11 +140,6 @@ def _top_layers(results: Results) -> list[dict[str, Any]]:
         sums = groups[["latency_ns", "latency_ratio"]].set_index(slowest.index)
         found += _records(slowest.assign(layer_name=names, **sums), columns)
     return found
-
-
-def _by_phase(rows: list[dict[str, Any]]) -> list[tuple[str, list[dict[str, Any]]]]:
-    phases = list(dict.fromkeys(row["phase"] for row in rows))
-    return [(phase, [row for row in rows if row["phase"] == phase]) for phase in phases]
 
 
 def _records(frame: pd.DataFrame, columns: list[str]) -> list[dict[str, Any]]:

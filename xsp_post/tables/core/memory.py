@@ -169,15 +169,13 @@ class _Memory:
     def _devices(self, amounts: pd.DataFrame) -> pd.DataFrame:
         reserved = np.full(self.count, -1, np.int64)
         np.maximum.at(reserved, self.place, self.events["reserved_bytes"].to_numpy())
+        # offsets count from where ``--from`` does: nsys' clock as it is, others from the first event
+        origin = 0 if self._is_of_driver() else int(self.tree.nodes["start_ns"].iloc[0])
         return self.places.drop(columns=["process_index"]).assign(
             recorded_by="driver" if self._is_of_driver() else "framework",
-            **{str(name): amounts[name] for name in amounts}, peak_offset_ns=amounts["peak_ns"] - self._origin(),
+            **{str(name): amounts[name] for name in amounts}, peak_offset_ns=amounts["peak_ns"] - origin,
             reserved_bytes=np.where(reserved > 0, reserved, -1), memory_bytes=self._capacities(),
         )  # fmt: skip
-
-    def _origin(self) -> int:
-        """What offsets count from, as ``--from`` does: nsys' clock as it is, others from the first event."""
-        return 0 if self._is_of_driver() else int(self.tree.nodes["start_ns"].iloc[0])
 
     def _is_of_driver(self) -> bool:
         """nsys records what the driver gives; others what a framework's allocator does."""
