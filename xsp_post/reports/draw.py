@@ -194,7 +194,7 @@ def _axis(
         options |= {"rangeMax": alt.ExprRef("max(width - 150, width / 2)"), "nice": False}
     elif column.endswith("_ratio") and row.color:
         options |= {"nice": False}
-    elif row.mark == "line" and channel == "y" and not column.endswith("_ratio"):
+    elif row.mark == "line" and channel == "y" and not is_log and not column.endswith("_ratio"):
         options |= {"zero": False}  # a course is read by its differences
     steps: dict[str, Any] = {"tickCount": 7, "format": "~g"} if is_log else {}
     if column.endswith("_ratio"):

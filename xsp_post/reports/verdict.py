@@ -313,7 +313,7 @@ def peaks_reached(results: Results, limit: Limit) -> str:
     shares = frame_or_empty(results, "kernel_metrics", ["kernel_id", "metric_name", "value"])
     shares = shares.pivot_table("value", "kernel_id", "metric_name")
     shares = shares.reindex(columns=["memory_speed_ratio", "compute_speed_ratio"]).dropna()
-    time = shares.index.map(times.set_index("kernel_id")["duration_ns"]).fillna(0).to_numpy()
+    time = times.set_index("kernel_id")["duration_ns"].reindex(shares.index, fill_value=0).to_numpy()
     if not time.sum():
         return ""
     memory, compute = (format_ratio_percent(mean) for mean in shares.to_numpy().T @ time / time.sum())
