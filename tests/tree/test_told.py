@@ -66,6 +66,7 @@ RIGHT = (
     ("mamba2_generate", "all"), ("mamba2_generate", "none"), ("graphgps_zinc", "all"),
     # convolutions of a network that runs several times in a step
     ("demucs_overlap", "none"), ("pcgrad_nyu", "none"), ("muzero_unroll", "none"),
+    ("dqn_vector_env", "marks"),
 )  # fmt: skip
 
 
@@ -116,6 +117,10 @@ READ_WRONGLY = {
     ("edm_molecules", "marks", "layers"): "ranges of batches hold ten steps each, which are no layers",
     ("vivit_factorised", "all", "layers"): "a range beside steps with three passes holds their layers, too",
     ("vmoe_eval", "none", "layers"): "a layer whose experts run in a loop is one, whatever number of them runs",
+    ("dqn_vector_env", "none", "executions"): "two passes on the way to each update are three executions, not one",
+    ("conformer_stream", "none", "layers"): "layers that end with what they begin with meet inside a loop of two turns",
+    ("faces_gallery", "none", "layers"): "a residual block is a layer, not each of its two or three convolutions",
+    ("proteinmpnn_design", "none", "layers"): "an encoder before many passes of a decoder has layers of its own",
     ("fid_reader", "none", "executions"): "a retriever and an encoder are two passes where the host waits between",
 }
 
