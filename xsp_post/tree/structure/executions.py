@@ -223,7 +223,8 @@ def _equal_launches(symbols: np.ndarray, start: np.ndarray) -> np.ndarray:
 
 def _in_parts(loops: Loops, launches: Launches) -> Loops:
     """Loops with turns of several attentions cut where a turn is made of layers: of parts that do nearly the same
-    (local and global attention in turn), or of parts that each attend and then have an MLP, begun as the turn is."""
+    (local and global attention in turn), or of parts that each attend and then have an MLP, begun as the turn is.
+    An attention in a loop is of such a layer already; what is looked up outside of loops (of experts) begins a pass."""
     traits, constants = launches.traits, launches.constants
     cuts = [np.zeros(1, np.int64) for _ in range(int(loops.kind.max(initial=-1)) + 1)]  # in a turn of each kind
     usual = np.ones(len(cuts), np.int64)
@@ -235,9 +236,11 @@ def _in_parts(loops: Loops, launches: Launches) -> Loops:
         count = len(cores)
         step = usual[kind] = len(rows)
         step //= max(count, 1)
-        inside = (loops.start >= rows[0]) & (loops.end <= rows[-1] + 1) & (loops.kind != kind)
-        has_loops = (loops.end - loops.start)[inside].sum() >= constants.most_ratio * len(rows)
-        if count < 2 or step < constants.fewest_parts or has_loops or (traits.family[rows] == EMBEDDING).any():
+        inner = (loops.start >= rows[0]) & (loops.end <= rows[-1] + 1) & (loops.kind != kind)
+        first, last = np.sort([loops.start[inner], loops.end[inner]])
+        in_loop = np.searchsorted(first, rows, side="right") > np.searchsorted(last, rows, side="right")
+        is_pass = in_loop[cores - rows[0]].any() or (traits.family[rows[~in_loop]] == EMBEDDING).any()
+        if count < 2 or step < constants.fewest_parts or is_pass:
             continue
         family, slack = traits.family[rows], 1 + round(constants.drift_ratio * step)
         alike = [agreement(family[k * step : (k + 1) * step], family[:step], slack) for k in range(count)]
