@@ -823,3 +823,43 @@ def operators_of_blocks():
             d.item()
         d.idle(300, 900)
     return d.program("", "x", "l")
+
+
+def graph_layers_in_nearly_all_of_a_pass():
+    """Two rounds of seven passes of five layers that look up neighbours; four launches more end a round."""
+    d = desk()
+    for n in range(14):
+        with d.new("x"):
+            d.kernels([("reduce_mean", 3), ("vectorized_sub", 3), ("sgemm_embed", 15)])
+            for _ in range(5):
+                with d.new("l"):
+                    d.kernels([("gpu_index_kernel", 30), ("CatArrayBatchedCopy", 9), ("sgemm_edge", 25), ("silu", 4)])
+                    d.kernels([("index_add", 25), ("sgemm_node", 25), ("vectorized_add", 4)])
+            d.kernels([("sgemm_head", 15), ("reduce_sum", 3)])
+            d.kernels([("vectorized_scale", 3), ("reduce_any", 3)] * (2 * (n % 7 == 6)) or [("vectorized_step", 3)])
+        d.idle(300, 900)
+    return d.program("", "x", "l")
+
+
+def experts_in_a_loop():
+    """Nine passes of six layers, every second one with four experts one after the other in place of its MLP."""
+    d = desk()
+    for _ in range(9):
+        with d.new("x"):
+            d.kernels([("sgemm_patch", 12), ("vectorized_add", 3)])
+            for n in range(6):
+                with d.new("l"):
+                    d.kernels([("layer_norm_kernel", 4), ("sgemm_qkv", 30), ("flash_fwd_kernel", 25)])
+                    d.kernels([("sgemm_out", 15), ("vectorized_residual", 4), ("layer_norm_kernel", 4)])
+                    if n % 2:
+                        d.kernels([("sgemm_router", 8), ("softmax_kernel", 4), ("topk_kernel", 4)])
+                        d.kernels([
+                            ("gpu_index_kernel", 5), ("sgemm_expert_up", 9), ("silu", 3), ("sgemm_expert_down", 9),
+                            ("index_add", 5),
+                        ] * 4)  # fmt: skip
+                    else:
+                        d.kernels([("sgemm_up", 30), ("gelu", 4), ("sgemm_down", 30), ("vectorized_residual", 4)])
+            d.kernels([("reduce_mean", 3), ("sgemm_head", 12)])
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")

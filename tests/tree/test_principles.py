@@ -172,6 +172,8 @@ SHOWN = {
     "teacher_beside_a_student": "what holds more products than it has turns is a pass, not a layer",
     "blocks_of_one_product": "blocks of one product in a row are the layers, as those of several are",
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
+    "graph_layers_in_nearly_all_of_a_pass": "one turn that holds nearly all of an execution is no block of it",
+    "experts_in_a_loop": "a loop without an attention in it keeps no turn of several attentions from being cut",
     "forces_of_atoms": "several steps are several executions, also where no weights are updated",
 }
 

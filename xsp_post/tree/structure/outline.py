@@ -167,7 +167,7 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
     # a loop may begin before its execution, or hold several: there its turns are looked at one by one
     own = around.innermost(np.zeros(len(turn_loop), np.int64), 2 * loops.turn_start, 2 * loops.turn_end - 1)
     home_of_turn = np.where(home[turn_loop] >= 0, home[turn_loop], own).astype(np.int64)
-    is_whole = (loops.turn_start == start[home_of_turn]) & (loops.turn_end == end[home_of_turn])
+    is_whole = loops.turn_end - loops.turn_start >= sequence.constants.holds_ratio * (end - start)[home_of_turn]
     in_home = (home_of_turn >= 0) & ~is_whole
     # outermost turns first: those not inside another turn of the same home
     parent = structure.turn_parent
@@ -470,17 +470,15 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _hold_more_layers(sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarray) -> np.ndarray:
-    """Kinds of blocks that hold layers of another kind which repeat more often and cover more: of the time covered
-    what one of them in each execution does not describe. bool per kind."""
+    """Kinds of blocks that hold blocks of several products of another kind which repeat more often and cover more: of
+    the time covered what one of them in each execution does not describe. bool per kind."""
     kinds, parent, start, end = (rows[c].to_numpy() for c in ("loop_kind", "parent", "start", "end"))
     count = len(sequence.structure.kinds)
     mine, time = np.flatnonzero(is_block), np.r_[0, np.cumsum(sequence.duration)]
     held = np.bincount(kinds[mine], weights=(time[end] - time[start])[mine], minlength=count)
     saved = held * (1 - len(sequence.executions) / np.maximum(np.bincount(kinds[mine], minlength=count), 1))
-    is_layer = np.array([
-        kind.role == IS_LAYER and are_products(sequence.traits, np.arange(kind.start, kind.end)).sum() != 1
-        for kind in sequence.structure.kinds
-    ], bool)  # fmt: skip
+    spans = [np.arange(kind.start, kind.end) for kind in sequence.structure.kinds]
+    is_layer = np.array([are_products(sequence.traits, span).sum() > 1 for span in spans], bool)
     inner = mine[is_block[np.maximum(parent[mine], 0)] & (parent[mine] >= 0) & is_layer[kinds[mine]]]
     most = np.zeros(count)
     np.maximum.at(most, kinds[parent[inner]], saved[kinds[inner]])
