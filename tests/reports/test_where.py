@@ -1,12 +1,12 @@
 """Where most of what limits is: in ranges, between the executions, and in all other places."""
 
 import json
-import re
 from dataclasses import replace
 from functools import partial
 from random import Random
 from types import SimpleNamespace
 
+import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
@@ -23,7 +23,7 @@ from xsp_post.reports.terminal_tree import _line, _times, label
 from xsp_post.reports.text import alike_kernels, fitted
 from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.verdict import main_limit, sentence_of, window_of
-from xsp_post.reports.where import Place, next_capture, place_text, places, what_text, where_text
+from xsp_post.reports.where import Place, _Tree, next_capture, place_text, places, what_text, where_text
 from xsp_post.tables.analyses.advice import advise
 
 US = 1_000
@@ -578,11 +578,22 @@ def test_a_block_of_no_known_kind_has_one_name_in_places_and_advice(tmp_path):
     assert "does in block · embedding" in advice.what
 
 
-def test_kinds_of_blocks_of_which_none_has_most_are_one_place(tmp_path):
+@pytest.mark.parametrize(
+    ("times", "is_inferred", "names"),
+    [
+        ([40, 35, 25], True, ["3 kinds of block · gemm"]),
+        ([60, 20, 20], True, ["block · gemm", "block (2) · gemm", "block (3) · gemm"]),  # one of them has most
+        ([40, 35, 25], False, ["block · gemm", "block (2) · gemm", "block (3) · gemm"]),  # of the program
+    ],
+)
+def test_kinds_of_blocks_of_which_none_has_most_are_one_place(times, is_inferred, names, monkeypatch):
     """Nobody knows which is "block (11)" of tiles of other sizes; "the largest part" was a quarter of the time."""
-    program = program_of("realesrgan_tiles", "none")
-    results, limit, found = said(machine.write(program, tmp_path / "report.sqlite"), Options())
-    assert found[0].is_most and found[0].name.endswith("kinds of block · convolution"), found
-    assert not any(re.search(r"block \(\d", one.name) for one in found)
-    (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
-    assert "does in block · convolution" in advice.what
+    tree = object.__new__(_Tree)
+    tree.name = np.array(["block · gemm", "block (2) · gemm", "block (3) · gemm"], object)
+    tree.time, tree.calls, tree.is_inferred = np.array(times), np.full(3, 8), np.full(3, is_inferred)
+    tree.is_whole, tree.in_layer = np.zeros(3, bool), np.ones(3, bool)
+    monkeypatch.setattr(_Tree, "_calls_around", lambda self, rows: 8)
+    monkeypatch.setattr(_Tree, "_outer", lambda self, row: "")
+    places_of = tree._together({tree._alike(row): np.array([row]) for row in range(3)} if is_inferred else
+                               {(tree.name[row], ""): np.array([row]) for row in range(3)})  # fmt: skip
+    assert [tree._label(rows)[0] for rows in places_of] == names
