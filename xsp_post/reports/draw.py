@@ -200,7 +200,7 @@ def _axis(
     if column.endswith("_ratio"):
         steps = {"format": "~%"}
     elif column in ("layer_index", "order"):
-        named, steps = title or "layer (execution order)", {"labelExpr": "datum.value % 1 ? '' : datum.label"}
+        named, steps = title or "layer (execution order)", {"tickMinStep": 1}
     is_amount = channel == ("x" if _is_text(frame, _column(row, "y")) else "y")
     is_stacked = is_amount and row.color and row.mark in ("bar", "area") and not row.x2
     stack: dict[str, Any] = {"stack": "zero"} if is_stacked else {}
