@@ -132,18 +132,30 @@ BLOCK = ("rms_norm_kernel", "ampere_sgemm_64x64_tn", "flash_fwd_kernel", "ampere
          "ampere_sgemm_128x64_tn", "gelu_kernel", "ampere_sgemm_128x128_tn", "vectorized_add_kernel")  # fmt: skip
 
 
-@pytest.mark.parametrize(("passes", "is_guess"), [(1, True), (6, False)])
-def test_what_is_guessed_is_not_the_window_of_the_verdict(tmp_path, passes, is_guess):
-    """One pass through equal layers may be an execution; six of them are."""
+PASS = ("embedding_kernel", *BLOCK * 8, "argmax_kernel")
+LARGER = ("embedding_kernel", *BLOCK * 12, "argmax_kernel")
+EXTRA = ("argmax_kernel", *("gelu_kernel", "vectorized_add_kernel") * 5)
+BATCH = ("conv_kernel", "softmax_kernel", *(*BLOCK * 3, "copy_kernel") * 2)
+
+
+@pytest.mark.parametrize(("passes", "pause", "is_guess"), [
+    ([PASS], 2_000, True), ([PASS] * 6, 2_000, False),
+    ([PASS] * 6 + [LARGER], 2_000, False),  # another size makes no other cut likely
+    ([PASS] * 5 + [PASS + EXTRA] + [PASS] * 2, 0, True), ([PASS] * 5 + [PASS + EXTRA] + [PASS] * 2, 2_000, False),
+    ([BATCH] * 3, 0, True), ([BATCH] * 3, 2_000, False),  # three executions, or two in each batch: pauses say which
+])  # fmt: skip
+def test_what_is_guessed_is_not_the_window_of_the_verdict(tmp_path, passes, pause, is_guess):
+    """One pass through equal layers may be an execution; six are. What other cuts explain as well is a guess, and so
+    are executions of which one is longer, where no pauses say that nothing else begins in it."""
     builder, t = ExportBuilder().process(100).thread(100), 0
-    for _ in range(passes):
-        for name in ("embedding_kernel", *BLOCK * 8, "argmax_kernel"):
+    for names in passes:
+        for name in names:
             builder.kernel(name, launch=(t, t + 5), run=(t + 10, t + 30))
             t += 40
-        t += 2_000
+        t += pause
     result = analyze([builder.write(tmp_path / "a.sqlite")])
     chosen = result.frame("execution_candidates").query("is_chosen")
-    assert chosen["execution_count"].tolist() == [passes]
+    assert chosen["execution_count"].tolist() == [len(passes)]
     assert (chosen["confidence"].tolist() == ["low"]) == is_guess
     said = result.frame("captures")["execution_evidence"].iloc[0]
     assert ("(guessed: " in said) == is_guess

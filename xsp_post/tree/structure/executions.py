@@ -44,6 +44,7 @@ from xsp_post.tree.structure.weighing import (
     Found,
     SequenceFacts,
     score,
+    terms,
     update_ends,
 )
 
@@ -74,7 +75,8 @@ class Kind:
 @dataclass
 class Executions:
     """Executions of one sequence in order: [starts, ends), the series they belong to (one per kind), and whether each
-    is regular, odd or a tail. ``typical``: an execution of each series; ``reason``: why there is none."""
+    is regular, odd or a tail. ``typical``: an execution of each series; ``reason``: why there is none; ``chance`` (0…1)
+    that these are the executions, as the score tells it."""
 
     starts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
     ends: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -82,6 +84,7 @@ class Executions:
     classes: np.ndarray = field(default_factory=lambda: np.zeros(0, object))
     typical: list[int] = field(default_factory=list)
     reason: str = ""
+    chance: float = 1.0
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -356,11 +359,19 @@ def find_executions(structure: Structure, launches: Launches, owner: np.ndarray 
     if owner is not None:
         found = [(source, _cut(*one, np.flatnonzero(np.diff(owner)) + 1)) for source, one in found]
     facts = facts_of(structure, launches)
-    scores = [score(*one, facts) for one in found]
-    best = int(np.argmax([0.0, *scores])) - 1  # first: not to cut it
-    if best < 0:
+    scores = np.array([*(score(*one, facts) for one in found), 0.0])  # the last: not to cut it
+    best, chance = int(np.argmax(scores)), np.exp(scores - scores.max())
+    if best == len(found):
         return Executions(reason=reason or "no way to cut the launches explains them")
-    return _classified(*found[best][1], launches)
+    result, constants = _classified(*found[best][1], launches), launches.constants
+    same = np.array([*(len(one[0]) == len(result) for _, one in found), False])  # as many: nearly the same ones
+    result.chance, size = float(chance[same].sum() / chance.sum()), result.ends - result.starts
+    is_longer = size > (1 + constants.uneven_ratio) * size[result.typical][result.series]
+    known = terms("", found[best][1], facts)
+    may_hold_more = is_longer.any() and known["pauses"] < constants.most_ratio
+    if may_hold_more or known["alike_begin"] < constants.alike_ratio:
+        result.chance *= constants.most_ratio
+    return result
 
 
 def facts_of(structure: Structure, launches: Launches) -> SequenceFacts:

@@ -98,16 +98,13 @@ def outline_of(sequence: Sequence) -> pd.DataFrame:
 def _iterations(sequence: Sequence) -> pd.DataFrame:
     found = sequence.executions
     names = np.array(series_names(sequence), object)[found.series]
-    regular = np.bincount(found.series, weights=found.classes == "regular", minlength=len(found.typical))
-    times = np.bincount(found.series, minlength=len(found.typical))
-    sure = regular / np.maximum(times, 1) * (1 - 0.5 ** np.maximum(regular, 1))
     number = pd.Series(found.series).groupby(found.series).cumcount().to_numpy()
     return _frame(
         len(found), start=found.starts, end=found.ends, kind=ITERATION, iteration_index=np.arange(len(found)),
         series_index=found.series, level="MODEL", folded_name=names, iteration_class=found.classes,
         name=np.array([f"{n} {k}" for n, k in zip(names.tolist(), number.tolist(), strict=True)], object),
         content=Hashed.of(sequence.symbols).stretches(found.starts, found.ends),
-        confidence=np.round(sure[found.series] * np.where(found.classes == "regular", 1.0, 0.5), 2),
+        confidence=round(found.chance * (1 - 0.5 ** len(found)), 2),
     )  # fmt: skip
 
 
