@@ -117,7 +117,7 @@ def test_a_host_without_waits_keeps_the_work_of_its_own(tmp_path):
 
 
 def test_kernels_before_a_read_that_are_of_a_program_of_its_own_stay(tmp_path):
-    """A solver's kernels: the value says how far it is."""
+    """A solver's kernels: the value, which a short one makes, says how far it is."""
 
     def told(thread: Thread) -> None:
         for step in range(12):
@@ -127,6 +127,7 @@ def test_kernels_before_a_read_that_are_of_a_program_of_its_own_stay(tmp_path):
                         thread.host(10)
                         thread.launch(f"void flow::{name}(double*)", 60)
                     if "unread" not in thread.m.edit.flags:
+                        thread.launch("void flow::is_done(double*)", 5)
                         thread.item()
 
     results, gain = run_again(told, Edit(flags=frozenset({"unread"})), tmp_path)

@@ -253,14 +253,16 @@ def _without_reads(of: Altered, _: float) -> None:
 
 
 def _without_makers(of: Altered, _: float) -> None:
-    """Nor is what these values are made of, a few kernels launched just before that are no products, and whose names
-    say so, nor what the host does with them before its next call, up to 1 ms."""
+    """Nor is what these values are made of, a few kernels launched just before that are no products (of those whose
+    names do not say what they do such as take no longer than a copy of a few values), nor what the host does with them
+    before its next call, up to 1 ms."""
     operations, is_gone = of.operations, np.zeros(len(of.operations), bool)
     calls = of.calls_of(operations.is_read.astype(bool))
     of.without_calls(calls, LUMP_NS)
     calls = of.graph.source_call[calls]
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0) & ~of.graph.learnt.is_node
-    can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION, OTHER)])
+    can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
+    can &= ~operations.are(OTHER) | (operations.duration_ns <= SHORT_COPY_NS)
     for _step in range(_MADE_OF):
         mine = can & np.isin(operations.call, calls)
         is_gone |= mine
