@@ -9,6 +9,7 @@ import pytest
 
 import xsp_post
 from xsp_post.model.anonymous import anonymised
+from xsp_post.reports.why import json_of, why
 
 NAMES = ("transformer_2.7b", "benchmark_loop", "ampere_sgemm", "vectorized_elementwise")
 
@@ -34,6 +35,17 @@ def test_no_name_is_left_and_equal_names_stay_equal(profile):
     pairs = pd.DataFrame({"before": before["name"].astype(str), "after": after["name"].astype(str)}).drop_duplicates()
     assert pairs["before"].is_unique and pairs["after"].is_unique
     assert after["start_ns"].equals(before["start_ns"])
+
+
+def test_what_was_seen_of_the_program_keeps_its_platform_and_no_sentence_has_a_gap(captures):
+    """Advice is in the words of the program's language; a finding's example, which may hold a name, is left out."""
+    profile = xsp_post.load(captures / "kineto" / "dataloader_0_workers.pt.trace.json.gz")
+    made = anonymised(profile.results)
+    shown = made.frame("platforms")[["platform", "evidence"]].astype(str)
+    assert "PyTorch" in shown["platform"].tolist()
+    pd.testing.assert_frame_equal(shown, profile["platforms"][["platform", "evidence"]].astype(str))
+    assert made.found()["code"].eq("profiler-records").any()
+    assert not re.search(r" \.", str(json_of(why(made))))
 
 
 def test_the_report_and_the_store_can_be_made_of_it(profile, tmp_path):

@@ -18,6 +18,7 @@ _KEPT = frozenset({
     "span_kind", "confidence", "attribution", "layer_attribution", "direction", "memory_kind", "metric_name",
     "step", "compute_capability", "severity", "question", "idle_cause", "scope", "sizes", "element_types",
     "dialect", "owner_kind", "recorded_by", "run_process", "family", "families", "left_out", "size_source", "resource",
+    "platform", "evidence",
 })  # fmt: skip
 _EMPTIED = frozenset({
     "level_rule", "execution_evidence", "layer_evidence", "rule", "option", "example", "message", "statement", "note",

@@ -131,6 +131,7 @@ def _of_records(results: Results, limit: Limit) -> str:
     """What writing its records may have taken the profiler, where that is much and the host limits."""
     found = results.found()
     mine = found[found["code"].astype(str).eq("profiler-records") & found["capture_id"].isin(limit.captures)]
+    mine = mine[mine["example"].astype(bool)]  # it is empty where names were replaced
     is_host = bool({"host", "launches"} & set(limit.limits))
     if not is_host or mine.empty:
         return ""
