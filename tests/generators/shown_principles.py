@@ -863,3 +863,21 @@ def experts_in_a_loop():
             d.item()
         d.idle(300, 900)
     return d.program("", "x", "l")
+
+
+def two_layers_with_convolutions():
+    """Nine passes of two layers of seven products; two convolutions in place of an MLP lead each layer."""
+    d = desk()
+    for _ in range(9):
+        with d.new("x"):
+            d.kernels([("gpu_index_kernel", 5), ("vectorized_position", 3)])
+            for _ in range(2):
+                with d.new("l"):
+                    d.kernels([("layer_norm_kernel", 4), ("sgemm_q", 9), ("sgemm_k", 9), ("sgemm_v", 9), ("copy", 3)])
+                    d.kernels([("sgemm_qk", 6), ("softmax_kernel", 5), ("sgemm_pv", 6), ("vectorized_residual", 3)])
+                    for size in (64, 128):
+                        d.kernels([(f"sm80_xmma_fprop_implicit_gemm_tilesize{size}x32x32_cudnn", 40), ("clamp_min", 3)])
+            d.kernels([("reduce_mean", 3), ("sgemm_head", 9)])
+            d.item()
+        d.idle(300, 900)
+    return d.program("", "x", "l")

@@ -174,6 +174,7 @@ SHOWN = {
     "gradients_in_a_range": "layers of a forward pass stand, whatever its gradients hold of the range",
     "graph_layers_in_nearly_all_of_a_pass": "one turn that holds nearly all of an execution is no block of it",
     "experts_in_a_loop": "a loop without an attention in it keeps no turn of several attentions from being cut",
+    "two_layers_with_convolutions": "a turn of one attention is a layer, however many products it holds",
     "forces_of_atoms": "several steps are several executions, also where no weights are updated",
 }
 

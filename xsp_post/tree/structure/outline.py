@@ -207,13 +207,14 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, no more
-    than it has turns: such a turn is a pass; or one in a row), the products are the layers: their operators, where
-    recorded, else with a kind for each family. Products that follow one another directly are one: a convolution with
-    what transforms its input."""
+    than it has turns: such a turn is a pass, unless it is one attention's; or one in a row), the products are the
+    layers: their operators, where recorded, else with a kind for each family. Products that follow one another
+    directly are one: a convolution with what transforms its input."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
     apart = products[np.diff(products, prepend=-2) > 1]
     groups = np.array([kind.holds_layers for kind in kinds] + [False], bool)
+    attends = np.array([is_one_layer(traits, np.arange(k.start, k.end), may_look_up=True) for k in kinds], bool)
     has_phase = homes["iteration_index"].isin(homes["iteration_index"][homes["kind"] == PHASE])
     found = []
     for _, alike in homes[(homes["kind"] == PHASE) | ~has_phase].groupby(["series_index", "folded_name"], sort=False):
@@ -229,7 +230,7 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
         held = pd.DataFrame({"kind": inside["loop_kind"], "at": at, "count": stop - at})
         place = held.groupby("kind")["at"]
         often = place.transform("size")
-        is_row = place.transform("max") - place.transform("min") < often
+        is_row = (place.transform("max") - place.transform("min") < often) | attends[inside["loop_kind"]]
         most = held[is_row | held["count"].between(2, often)].groupby("kind")["count"].sum().max()
         if most >= constants.most_ratio * len(own):
             continue
