@@ -469,15 +469,18 @@ def _described(sequence: Sequence, rows: pd.DataFrame) -> pd.DataFrame:
 
 def _hold_more_layers(sequence: Sequence, rows: pd.DataFrame, is_block: np.ndarray) -> np.ndarray:
     """Kinds of blocks that hold blocks of several products of another kind which repeat more often and cover more: of
-    the time covered what one of them in each execution does not describe. bool per kind."""
+    the time covered what one of them in each execution does not describe; those with the role of a layer hold experts,
+    but for layers. bool per kind."""
     kinds, parent, start, end = (rows[c].to_numpy() for c in ("loop_kind", "parent", "start", "end"))
     count = len(sequence.structure.kinds)
     mine, time = np.flatnonzero(is_block), np.r_[0, np.cumsum(sequence.duration)]
     held = np.bincount(kinds[mine], weights=(time[end] - time[start])[mine], minlength=count)
     saved = held * (1 - len(sequence.executions) / np.maximum(np.bincount(kinds[mine], minlength=count), 1))
     spans = [np.arange(kind.start, kind.end) for kind in sequence.structure.kinds]
-    is_layer = np.array([are_products(sequence.traits, span).sum() > 1 for span in spans], bool)
-    inner = mine[is_block[np.maximum(parent[mine], 0)] & (parent[mine] >= 0) & is_layer[kinds[mine]]]
+    has_products = np.array([are_products(sequence.traits, span).sum() > 1 for span in spans], bool)
+    is_layer = np.array([kind.role == IS_LAYER for kind in sequence.structure.kinds], bool)
+    inner = mine[is_block[np.maximum(parent[mine], 0)] & (parent[mine] >= 0) & has_products[kinds[mine]]]
+    inner = inner[is_layer[kinds[inner]] | ~is_layer[kinds[parent[inner]]]]
     most = np.zeros(count)
     np.maximum.at(most, kinds[parent[inner]], saved[kinds[inner]])
     return most > np.maximum(saved, 0)
