@@ -72,8 +72,8 @@ def a13(inputs: Inputs) -> Columns:
     is_host = ~chosen["latency_source"].isin(DEVICE_SOURCES).to_numpy(bool)
     whole = np.where(is_host, latency, np.nan)
     is_negative = (whole < kernel) | (whole < busy)
-    worst = lambda _: chosen["layer_path"].iloc[int(np.nanargmin(whole - kernel))]  # noqa: E731
-    inputs.findings += if_any("negative-non-gpu", is_negative, worst)
+    named = chosen["layer_path"].iloc
+    inputs.findings += if_any("negative-non-gpu", is_negative, lambda _: named[int(np.nanargmin(whole - kernel))])
     return {
         **layer_columns(inputs, rows),
         **{name: chosen[name].array for name in ("latency_source", "busy_ns", "host_ns")},
