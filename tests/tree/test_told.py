@@ -69,6 +69,10 @@ RIGHT = (
     ("dqn_vector_env", "marks"),
     # every second layer has experts in a loop; layers of a graph network in the steps of a batch
     ("vmoe_eval", "all"), ("vmoe_eval", "none"), ("edm_molecules", "all"), ("edm_molecules", "marks"),
+    # walks of samples inside steps, matrices rounded column by column, a grammar beside tokens, rows of tables
+    ("ebm_langevin", "none"), ("gptq_blocks", "none"), ("json_decoder", "none"), ("perceiver_rows", "none"),
+    # decisions that the host reads in a step, forecasts of several passes
+    ("tsp_pomo", "marks"), ("weather_rollout", "all"),
 )  # fmt: skip
 
 
@@ -122,6 +126,10 @@ READ_WRONGLY = {
     ("faces_gallery", "none", "layers"): "a residual block is a layer, not each of its two or three convolutions",
     ("proteinmpnn_design", "none", "layers"): "an encoder before many passes of a decoder has layers of its own",
     ("fid_reader", "none", "executions"): "a retriever and an encoder are two passes where the host waits between",
+    ("deq_solver", "none", "layers"): "a cell is called once before the first turn of its solver",
+    ("rvq_codec", "none", "layers"): "stages of a codec between two networks of convolutions",
+    ("spiking_events", "none", "layers"): "a time step of three spiking layers is no layer",
+    ("splat_fit", "none", "executions"): "a pass after which more is drawn is no step of its own",
 }
 
 
