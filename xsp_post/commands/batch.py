@@ -108,10 +108,10 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
 
 def _print(result: "BatchResult", output: Path, skipped_count: int, no_report: bool) -> None:
     """One line per capture, failures with their sentence, then what was done. No pandas: a second call is quick."""
-    from rich.table import Table
     from rich.text import Text
 
     from xsp_post.batch.assembly import jobs_of
+    from xsp_post.reports.terminal_text import cell_table, fitting
 
     console = shared.stdout()
     done = [row for row in result.rows if row["status"] == "done"]
@@ -123,16 +123,9 @@ def _print(result: "BatchResult", output: Path, skipped_count: int, no_report: b
     widths = {name: 2 + max(len(name), *(len(row[name]) for row in rows)) for name in names}
     if all(row.get("peak memory") == "–" for row in rows):
         widths.pop("peak memory", None)
-    for name in _DISPENSABLE:
-        if sum(widths.values()) > console.width + 2:
-            widths.pop(name, None)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for name in widths:
-        table.add_column(name, justify="left" if name in _TEXTS else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(row[name]) for name in widths))
     if rows:
-        console.print(table)
+        kept = fitting(widths, console.width + 2, _DISPENSABLE)
+        console.print(cell_table([(name, name in _TEXTS) for name in kept], ([row[n] for n in kept] for row in rows)))
     if len(listed) > _SHOWN:
         console.print(f"… {len(listed) - _SHOWN:,} more (xsp-post table fleet has all)", style="dim")
     for sentence in result.said:

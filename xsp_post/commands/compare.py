@@ -108,43 +108,32 @@ def _print(comparison: "Analysis", top: int) -> None:
 # Columns that a narrow terminal does without, first to last.
 _DISPENSABLE = ("interval", "in_layer", "base", "other", "source_line")
 _LEAST_NAME = 24
+_STYLES = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
 
 
 def _section(console: "Console", title: str, table_name: str, frame: "pd.DataFrame", top: int) -> None:
-    from rich.table import Table
     from rich.text import Text
 
     from xsp_post.model.schemas.views import titles_of
+    from xsp_post.reports.terminal_text import cell_table, fitting
     from xsp_post.reports.text import cut_alike
 
     console.print(f"\n{title}", style="bold")
     differs = frame[frame["change"].isin(_SHOWN)]
     listed = frame if top == 0 else differs.head(top)
     titles = titles_of(table_name, [str(column) for column in listed])
-    columns, room = _fitting(listed, titles, console.width)
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in columns:
-        is_text = column in (columns[0], "in_layer", "source_line", "change")
-        table.add_column(titles[column], justify="left" if is_text else "right", no_wrap=True)
-    styles = {"slower": "red", "faster": "green", "more": "red", "less": "green"}
-    listed = listed[columns].assign(**{columns[0]: cut_alike(listed[columns[0]].astype(str).tolist(), room)})
-    for row in listed.itertuples(index=False):
-        table.add_row(*(Text(str(cell), style=styles.get(str(cell), "")) for cell in row))
-    console.print(table)
+    cells = {c: [Text(str(cell), style=_STYLES.get(str(cell), "")) for cell in listed[c]] for c in titles}
+    widths = {c: 2 + max([len(title), *map(len, cells[c])]) for c, title in titles.items()}
+    name, *numbers = titles
+    # names give way before numbers, some numbers before names
+    kept = fitting(widths | {name: min(widths[name], _LEAST_NAME)}, console.width, _DISPENSABLE)
+    room = max(console.width - sum(kept[c] for c in numbers if c in kept) - 2, 8)
+    cells[name] = [Text(text) for text in cut_alike(listed[name].astype(str).tolist(), room)]
+    texts = (name, "in_layer", "source_line", "change")
+    console.print(cell_table([(titles[c], c in texts) for c in kept], zip(*(cells[c] for c in kept))))
     if len(listed) < len(frame):
         none = ", none of which shows a difference" if len(listed) == len(differs) else ""
         console.print(f"… {len(frame) - len(listed):,} more{none} (--top 0 prints all)", style="dim")
-
-
-def _fitting(frame: "pd.DataFrame", titles: dict[str, str], width: int) -> tuple[list[str], int]:
-    """The columns that fit, and how long a name may be: names give way before numbers, some numbers before names."""
-    widths = {c: 2 + max([len(title), *(len(str(cell)) for cell in frame[c])]) for c, title in titles.items()}
-    name_column = next(iter(titles))
-    name = min(widths.pop(name_column), _LEAST_NAME)
-    for column in _DISPENSABLE:
-        if name + sum(widths.values()) > width:
-            widths.pop(column, None)
-    return [name_column, *widths], max(width - sum(widths.values()) - 2, 8)
 
 
 def _labels(comparison: "Analysis") -> dict[int, str]:

@@ -4,8 +4,6 @@ import re
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.text_safety import shell_command, shown
@@ -13,7 +11,7 @@ from xsp_post.model.results import Results, frame_or_empty, records
 from xsp_post.model.schemas.units import format_change, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
-from xsp_post.reports.terminal_text import say
+from xsp_post.reports.terminal_text import cell_table, say
 from xsp_post.reports.verdict import main_limit
 from xsp_post.reports.why import gain_of
 
@@ -30,17 +28,13 @@ def print_prediction(console: Console, prediction: Prediction, part: str = "") -
     say(console, Text.assemble((shown(prediction.source_name), "bold"), said))
     for effect in prediction.effects:
         say(console, "  " + _effect_text(effect), hanging=4)
-    table = Table(box=None, pad_edge=False)
-    for head in ("", "measured", "predicted", "change", "expected between"):
-        table.add_column(head, justify="left" if not head else "right")
-    for name, amount in (("latency", prediction.latency), ("period", prediction.period)):
-        if amount is not None:
-            table.add_row(
-                name, format_ns(amount.measured_ns), format_ns(amount.predicted_ns),
-                format_change(amount.change_ratio),
-                f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}",
-            )  # fmt: skip
-    console.print(table)
+    rows = [
+        (name, format_ns(amount.measured_ns), format_ns(amount.predicted_ns), format_change(amount.change_ratio),
+         f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}")
+        for name, amount in (("latency", prediction.latency), ("period", prediction.period)) if amount is not None
+    ]  # fmt: skip
+    titles = ("", "measured", "predicted", "change", "expected between")
+    console.print(cell_table([(title, not title) for title in titles], rows))
     say(
         console,
         f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
@@ -96,18 +90,13 @@ def _effect_text(effect: Effect) -> str:
 
 
 def _print_path(console: Console, prediction: Prediction) -> None:
-    table = Table(box=None, pad_edge=False, title="Critical path after the change", title_justify="left")
-    for head in ("layer", "kind", "time", "share"):
-        table.add_column(head, justify="right" if head in ("time", "share") else "left")
-    rows = prediction.critical_path
-    for row in rows.head(_PATH_ROWS).itertuples():
-        layer = escape(shown(str(row.layer_name), 50)) if row.layer_name else "(no layer)"
-        table.add_row(layer, str(row.kind), format_ns(row.duration_ns), format_ratio_percent(row.path_ratio))
-    rest = rows.iloc[_PATH_ROWS:]
-    if len(rest):
-        share = format_ratio_percent(rest["path_ratio"].sum())
-        table.add_row(f"{len(rest)} more", "", format_ns(rest["duration_ns"].sum()), share)
-    console.print(table)
+    path, rest = prediction.critical_path.head(_PATH_ROWS), prediction.critical_path.iloc[_PATH_ROWS:]
+    layers = [shown(str(name), 50) if name else "(no layer)" for name in path["layer_name"]]
+    rows = [*zip(layers, path["kind"].astype(str), path["duration_ns"], path["path_ratio"])]
+    rows += [(f"{len(rest)} more", "", rest["duration_ns"].sum(), rest["path_ratio"].sum())] if len(rest) else []
+    cells = [(layer, kind, format_ns(time), format_ratio_percent(share)) for layer, kind, time, share in rows]
+    console.print(Text("Critical path after the change", style="italic"))
+    console.print(cell_table([("layer", True), ("kind", True), ("time", False), ("share", False)], cells))
 
 
 _MOST = 5

@@ -6,7 +6,6 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from xsp_post.base.messages import SEVERITIES
@@ -30,7 +29,7 @@ from xsp_post.reports.facts import device_of
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.path_line import critical_path_line
 from xsp_post.reports.rank_sentences import rank_sentence
-from xsp_post.reports.terminal_text import one_line, say
+from xsp_post.reports.terminal_text import cell_table, fitting, one_line, say
 from xsp_post.reports.terminal_tree import tree_table
 from xsp_post.reports.text import cut_alike, make_distinct, short_kernel, visible
 from xsp_post.reports.tree_rows import tree_rows
@@ -301,44 +300,33 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     least = {c: min(widths[c], max(_LEAST_TEXT, len(titles[c]) + 2)) if c in texts else widths[c] for c in columns}
     for name in texts[:1]:  # what a row is of
         least[name] = min(widths[name], _TEXT_WIDTH, max(console.width * 2 // 5, least[name]))
-    fitting, room = _fitting(columns, least, console.width + 2)
+    kept = _first_columns(columns, least, console)
     cost = "".join(costs_of(table_name)[:1]).removeprefix("-")
-    if cost in set(columns) - set(fitting):  # what the rows are sorted by stands beside what they are of
+    if cost in set(columns) - set(kept):  # what the rows are sorted by stands beside what they are of
         columns = [c for c in columns if c != cost]
         columns.insert(columns.index(texts[0]) + 1 if texts else 0, cost)
-        fitting, room = _fitting(columns, least, console.width + 2)
-    for column in fitting:
+        kept = _first_columns(columns, least, console)
+    room = console.width + 2 - sum(kept.values())
+    for column in kept:
         more = min(widths[column], _TEXT_WIDTH, least[column] + max(room, 0)) - least[column]
         if column in texts and more > 0:
             least[column], room = least[column] + more, room - more
         if column in texts:
             cells[column] = cut_alike(cells[column], max(least[column] - 2, 6))
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
-    for column in fitting:
-        numeric = pd.api.types.is_numeric_dtype(listed[column].dtype)
-        table.add_column(Text(titles[column]), justify="right" if numeric else "left", overflow="fold")
-    for row in zip(*(cells[c] for c in fitting)):
-        table.add_row(*map(Text, row))
-    console.print(table)
+    console.print(cell_table([(titles[c], c in texts) for c in kept], zip(*(cells[c] for c in kept))))
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
-    if len(fitting) < len(columns):
-        hidden = ", ".join(titles[c] for c in columns[len(fitting) :])
-        left_out = f"… {len(columns) - len(fitting)} more columns (--format csv has all): {hidden}"
+    if len(kept) < len(columns):
+        hidden = ", ".join(titles[c] for c in columns[len(kept) :])
+        left_out = f"… {len(columns) - len(kept)} more columns (--format csv has all): {hidden}"
         say(console, Text(left_out, style="dim"))
     if not len(frame):
         console.print("no rows", style="dim")
 
 
-def _fitting(columns: list[Any], least: dict[Any, int], room: int) -> tuple[list[Any], int]:
-    """The first columns that fit, and the room that is left: numbers keep their width, texts give way."""
-    fitting: list[Any] = []
-    for column in columns:
-        if fitting and least[column] > room:
-            break
-        fitting.append(column)
-        room -= least[column]
-    return fitting, room
+def _first_columns(columns: list[Any], least: dict[Any, int], console: Console) -> dict[Any, int]:
+    """The first columns that fit, and their widths: numbers keep theirs, texts give way."""
+    return fitting({column: least[column] for column in columns}, console.width + 2, columns[:0:-1])
 
 
 _TEXT_WIDTH, _LEAST_TEXT = 54, 16

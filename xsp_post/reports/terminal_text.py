@@ -1,8 +1,11 @@
-"""Sentences → lines of a terminal: wrapped at words, every continuation line indented."""
+"""Sentences → lines of a terminal, wrapped at words, every continuation line indented; cells → its tables."""
 
 import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 _BEFORE_UNIT = re.compile(r"(?<=\d) (?=%|[nµm]?s\b)")
@@ -27,6 +30,25 @@ def say(console: Console, text: Text | str, hanging: int = 2) -> None:
 def one_line(console: Console, text: Text | str) -> None:
     """Print a text on one line, cut at its end."""
     console.print(text if isinstance(text, Text) else Text(text), highlight=False, no_wrap=True, overflow="ellipsis")
+
+
+def cell_table(columns: Iterable[tuple[str, bool]], rows: Iterable[Iterable[str | Text]]) -> Table:
+    """A table of cells. ``columns``: titles, and whether a column holds texts: numbers end at the right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+    for title, is_text in columns:
+        table.add_column(Text(title), justify="left" if is_text else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in row))
+    return table
+
+
+def fitting(widths: Mapping[Any, int], room: int, dispensable: Iterable[Any]) -> dict[Any, int]:
+    """The columns that have room beside each other: of the ``dispensable`` ones the first go until the others fit."""
+    kept = dict(widths)
+    for column in dispensable:
+        if sum(kept.values()) > room:
+            kept.pop(column, None)
+    return kept
 
 
 def _stripped(line: Text) -> Text:

@@ -10,6 +10,7 @@ from xsp_post.base.texts import SENTENCES
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.model.schemas.views import label_of
 from xsp_post.reports.pick import starred
+from xsp_post.reports.terminal_text import fitting
 from xsp_post.reports.text import cut_alike, inferred, shorten
 from xsp_post.reports.tree_rows import MOSTLY_WAIT, STRUCTURELESS, Row
 
@@ -44,11 +45,9 @@ def tree_table(
     widths = {column: 2 + max([len(titles[column]), *(len(line[column]) for line in cells)]) for column in columns}
     names = (f"{'  ' * row['indent']}{row['name']}{_line(row)}{_times(row)}{_mark(row)}" for row in records)
     name_width = min(_NAME_WIDTH, max(map(len, names), default=0))
-    left_out: list[str] = []
-    for column in _dispensable(rows, root_ns, wanted) if has_device else _DISPENSABLE:
-        if column in widths and name_width + sum(widths.values()) > width and (has_device or column != "duration_ns"):
-            del widths[column]
-            left_out.append(titles[column])
+    may_go = _dispensable(rows, root_ns, wanted) if has_device else ("call_count", "share")
+    widths = fitting(widths, width - name_width, may_go)
+    left_out = [titles[column] for column in may_go if column in titles.keys() - widths]
     table = Table(box=None, pad_edge=False, show_edge=False, header_style="bold")
     # On a narrow terminal the texts give way, never the numbers: rich takes room from columns that may wrap first.
     table.add_column(label_of("paths", "name"), overflow="ellipsis")
