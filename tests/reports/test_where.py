@@ -292,6 +292,28 @@ def test_modules_are_counted_not_their_calls_for_the_parts_of_a_batch(name, coun
     assert first.name.startswith(f"{times}BertLayer" if times and "nn" in name else times) and "4" not in first.name
 
 
+def test_modules_around_layers_are_counted(tmp_path):
+    """Three containers, each of five layers that share its time: as many as the layers of others are counted."""
+    builder, at = ExportBuilder().process(100).thread(100).gpu(), 0
+    for _ in range(5):
+        begin = at
+        for module in range(3):
+            outer = at
+            for layer in ("0:Conv2d", "1:GroupNorm", "2:SiLU", "3:Pool", "4:Dropout"):
+                builder.range(f"d.{module}.c.{layer}", at * US, (at + 4) * US)
+                builder.kernel(layer[2:], launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 203) * US),
+                               grid=(1080, 1, 1))  # fmt: skip
+                at += 210
+            builder.range(f"d.{module}.c:Sequential", outer * US, at * US)
+        builder.range("head", at * US, (at + 4) * US)
+        builder.kernel("gemm", launch=(at * US, (at + 2) * US), run=((at + 3) * US, (at + 703) * US), grid=(1080, 1, 1))
+        builder.range("step", begin * US, (at + 706) * US)
+        at += 710
+    options = replace(STEPS, layer_range="Conv2d|GroupNorm|SiLU|Pool|Dropout")
+    _, _, (first, *_) = said(builder.write(tmp_path / "report.sqlite"), options)
+    assert first.name == "3 × d.*.c:Sequential"
+
+
 def test_what_no_advice_spares_is_named_with_its_place(tmp_path):
     """Host code in a range of the user: nothing that is known to help, so the screen says where to look."""
     results, limit, found = said(loop(tmp_path, inside_us=300))

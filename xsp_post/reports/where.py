@@ -370,7 +370,8 @@ class _Tree:
         is_module = len(set(self.name[rows])) > 1 or (different == 1 and bool(_ONE_MODULE.match(self.name[rows[0]])))
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
             each = calls // different
-        times = f"{calls // each} × " if calls > each and calls % each == 0 and self.in_layer[rows].all() else ""
+        is_counted = calls > each and calls % each == 0 and (is_module or self.in_layer[rows].all())
+        times = f"{calls // each} × " if is_counted else ""
         kinds = {self._outer(row) for row in rows.tolist()}
         around = kinds.pop() if len(kinds) == 1 else ""
         name = inferred(name) if self.is_inferred[rows[0]] else name
