@@ -256,7 +256,7 @@ def _launches(change: Change, altered: Altered, effect: Effect) -> None:
 
 def _synchronisations(change: Change, altered: Altered, effect: Effect) -> None:
     amounts = altered.amounts
-    rows = np.flatnonzero(amounts.waits)
+    rows = np.flatnonzero(amounts.waits & (altered.calls.synchronises | altered.calls.allocates))
     effect.call_count = len(rows)
     if change.word == "none":
         amounts.waits[rows] = False

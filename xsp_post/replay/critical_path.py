@@ -193,7 +193,7 @@ def _frame(
     own = np.full(count, _NUMBER[LAUNCH], np.int8)
     calls = graph.recording.calls
     of_call = np.where(calls.allocates, _NUMBER[HOST], _NUMBER[LAUNCH])
-    of_call = np.where((calls.wait >= 0) & ~calls.allocates, _NUMBER[SYNCHRONISATION], of_call)
+    of_call = np.where(calls.synchronises, _NUMBER[SYNCHRONISATION], of_call)
     own[is_call] = of_call[call[is_call]]
     ran = operation[is_operation]
     own[is_operation] = np.where(operations.are("communication")[ran], _NUMBER[COMMUNICATION], operations.kind[ran])

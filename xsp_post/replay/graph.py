@@ -335,7 +335,7 @@ def _add_event_waits(
     order = np.argsort(stream, kind="stable")
     same = stream[order][1:] == stream[order][:-1]
     following[order[:-1][same]] = operations.place[order[1:][same]]
-    is_event = (calls.wait[waiting] == WAITS.index(EVENT_WAIT)) & (following[waited] < waiting)
+    is_event = (calls.wait[waiting] >= WAITS.index(EVENT_WAIT)) & (following[waited] < waiting)
     at = waiting[is_event][np.argsort(waited[is_event], kind="stable")]
     if not len(at):
         return waiting, used

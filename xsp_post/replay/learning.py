@@ -196,7 +196,7 @@ def _waited(recording: Recording) -> np.ndarray:
         ends = np.maximum.accumulate(operations.end_ns[mine])
         launched = np.searchsorted(operations.place[mine] - (operations.call[mine] < 0), asked, side="left")
         # a device or stream wait is for all of a stream's work or for none of it; clocks differ by microseconds
-        whole = calls.wait[asked] != WAITS.index(EVENT_WAIT)
+        whole = calls.wait[asked] < WAITS.index(EVENT_WAIT)
         returned = calls.end_ns[asked] + np.where(whole, _RETURN_TOLERANCE_NS, CLOCK_TOLERANCE_NS)
         ended = np.searchsorted(ends, returned, side="right")
         place = np.minimum(launched, ended) - 1

@@ -16,7 +16,7 @@ from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.patterns import found_in_column
 from xsp_post.replay.calls import MAKES
-from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, HOST_FUNCTION, WAITS
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, GRAPH_ORDER, HOST_FUNCTION, SYNCHRONISATIONS, WAITS
 
 _OPERATION_COLUMNS = ["capture_id", "iteration_index", "name", "process_id", "device_id", "stream_id",
                       "correlation_id", "start_ns", "end_ns", "launch_start_ns", "launch_end_ns",
@@ -46,6 +46,11 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+    @property
+    def synchronises(self) -> np.ndarray:
+        """Which wait for a device, and not to free memory; bool."""
+        return (self.wait >= 0) & (self.wait < len(SYNCHRONISATIONS)) & ~self.allocates
 
     def ended_last(self, rows: np.ndarray, at: np.ndarray) -> np.ndarray:
         """Of these calls the one that had ended last at each time, −1 none."""
@@ -101,7 +106,7 @@ class Recording(NamedTuple):
     calls: Calls
     operations: Operations
     stream_process: np.ndarray  # per stream
-    stream_is_host: np.ndarray  # per stream: operators of a CPU run, which are their own launch
+    stream_is_host: np.ndarray  # per stream: operators of a CPU run, all of which ended with their own call
     stream_id: np.ndarray  # per stream: its number in the capture
     orders: np.ndarray  # (edges, 2) operations: the second waited for an event after the first
     behind_host: np.ndarray  # per operation, bool: a function of the host comes before it on its stream
@@ -147,6 +152,8 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     rows["process"] = rows["process_id"].map(process_of).astype(np.int64)
     calls, call_of_row = _calls(rows, waits, process_of)
     stream, streams = _streams(rows)
+    is_host = streams[:, 1] < 0
+    is_host[stream[(rows["end_ns"] > rows["launch_end_ns"]).to_numpy() & (call_of_row >= 0)]] = False
     place = _place(stream, rows, call_of_row, calls)
     order = np.lexsort((rows["start_ns"].to_numpy(), call_of_row >= 0, place))
     columns = ("kind", "process", "start_ns", "end_ns", "iteration_index", "layer_index", "kernel_id", "is_read",
@@ -165,7 +172,7 @@ def read_recording(results: Results, capture_id: int) -> Recording:
     waited = pd.MultiIndex.from_frame(edges.loc[edges["kind"] == HOST_FUNCTION, ["process_id", "to_id"]])
     behind = pd.MultiIndex.from_frame(rows[["process_id", "correlation_id"]]).isin(waited)[order]
     return Recording(
-        calls, operations, streams[:, 0], streams[:, 1] < 0, streams[:, 2], orders, behind,
+        calls, operations, streams[:, 0], is_host, streams[:, 2], orders, behind,
         [int(one) for one in processes], iterations, span is not None, capture_id in shared_captures(results),
     )  # fmt: skip
 

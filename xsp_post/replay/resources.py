@@ -132,8 +132,7 @@ class Altered:
         """The calls of these operations (bool), and those that wait for them, or right behind them: no frees."""
         calls = self.operations.call[chosen & (self.operations.call >= 0)]
         waits = np.isin(self.graph.learnt.waited, np.flatnonzero(chosen)) | np.isin(self.graph.source_call, calls)
-        waits &= (self.calls.wait >= 0) & ~self.calls.allocates
-        return distinct(np.append(calls, np.flatnonzero(waits)))
+        return distinct(np.append(calls, np.flatnonzero(waits & self.calls.synchronises)))
 
 
 def usual(values: np.ndarray, chosen: np.ndarray) -> int:
@@ -185,7 +184,7 @@ def _launches(of: Altered, factor: float) -> None:
 def _waits(of: Altered, factor: float) -> None:
     """What waiting calls, of copies too, take beyond what they wait for; with the factor 0 nobody waits, for single
     values neither. A free waits as before: it is an allocation."""
-    rows, amounts = np.flatnonzero((of.calls.wait >= 0) & ~of.calls.allocates), of.amounts
+    rows, amounts = np.flatnonzero(of.calls.synchronises), of.amounts
     _scale(amounts.own_ns, rows, factor)
     _scale(amounts.after_ns, rows, factor)
     for times, at, alone, _copies in of.copy_calls(of.are_copies()):
@@ -240,7 +239,7 @@ def _without_copy_calls(of: Altered, _: float) -> None:
 def _without_waiting_calls(of: Altered, _: float) -> None:
     """Neither calls that wait nor reads of single values, nor the way to them."""
     _waits(of, 0.0)
-    of.without_calls(np.flatnonzero((of.calls.wait >= 0) & ~of.calls.allocates))
+    of.without_calls(np.flatnonzero(of.calls.synchronises))
     _without_reads(of, 0.0)
 
 

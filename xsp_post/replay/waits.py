@@ -17,7 +17,7 @@ from xsp_post.model.trace import ActivityKind, SyncKind, Trace
 from xsp_post.model.tree import Tree
 from xsp_post.replay import edges
 from xsp_post.replay.calls import PATTERNS
-from xsp_post.replay.edges import CALLS, EVENT_ORDER, EVENT_WAIT
+from xsp_post.replay.edges import CALLS, EVENT_ORDER, EVENT_WAIT, RESULT_WAIT
 
 _RECORDS_BACK = 6  # of the records before a wait, so many may be those it is for
 _JUST_NS, _CLOCKS_NS = 6_000, 500  # work that waits for an event begins so soon after it
@@ -36,7 +36,7 @@ def dependencies_frame(tree: Tree) -> pd.DataFrame:
     ``to_id`` the first that its thread launched after it; of an event the operations that it orders.
     """
     launched = _Launched(tree.trace, tree.activities["launch_id"].to_numpy())
-    kinds = (_host_waits, _event_orders, _unnamed_orders, _graph_orders, _host_functions)
+    kinds = (_host_waits, _waits_for_threads, _event_orders, _unnamed_orders, _graph_orders, _host_functions)
     parts = [one(tree.trace, launched) for one in kinds]
     frame = pd.concat([part for part in parts if len(part)] or parts[:1], ignore_index=True)
     return frame.sort_values(["process_id", "start_ns"], kind="stable", ignore_index=True)
@@ -69,6 +69,27 @@ def _host_waits(trace: Trace, launched: _Launched) -> pd.DataFrame:
         "start_ns": start[rows],
         "end_ns": end[rows],
     }, process[rows], thread[rows])  # fmt: skip
+
+
+def _waits_for_threads(trace: Trace, launched: _Launched) -> pd.DataFrame:
+    """Waits of a CPU run for work that another thread carries out (a collective) and that ended after its call had
+    returned. No capture has them: the thread that asked for it called nothing from some time until the work ended, and
+    nothing for less time after that."""
+    names = ("name_id", "process_index", "thread_index", "start_ns", "end_ns")
+    name, process, thread, start, end = (trace.launches[one].to_numpy() for one in names)
+    device, call = trace.activities["device_id"].to_numpy()[launched.rows], launched.launch_id[launched.rows]
+    work = np.flatnonzero((device < 0) & (launched.ends > end[call]))
+    asked, ended = thread[call[work]], launched.ends[work]
+    before, after = (_neighbour(thread, start, asked, ended, step) for step in (-1, 0))
+    waited = (after >= 0) & (2 * ended > start[after] + end[before])
+    last = pd.Series(ended[waited]).groupby(before[waited]).idxmax().to_numpy(np.int64)
+    work, before, after = (rows[waited][last] for rows in (work, before, after))
+    return _frame(trace, {
+        "kind": np.full(len(work), RESULT_WAIT, object), "from_id": launched.correlation[work].astype(float),
+        "to_id": trace.launches["correlation_id"].to_numpy()[after].astype(float), "stream_id": np.nan,
+        "call_name": trace.strings[name[call[work]]] if len(work) else np.zeros(0, object),
+        "start_ns": end[before], "end_ns": launched.ends[work],
+    }, process[before], thread[before])  # fmt: skip
 
 
 def polls(trace: Trace) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

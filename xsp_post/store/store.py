@@ -20,7 +20,8 @@ How large tables are split out is in `store.layout`. Rows are written by Arrow, 
    iterations have tokens a second and shares of kernel time (one without is read as well);
    operations say how much of their time measured executions have (without it shares of all executions are taken);
    captures say how long steps took before and within a recording (without it nothing is known of the former);
-   critical_path is of all measured executions (before: of one)
+   critical_path is of all measured executions (before: of one);
+   dependencies have result_wait (one without is read as well: jobs on CPUs cannot be replayed then)
 """
 
 import json

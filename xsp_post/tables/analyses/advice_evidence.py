@@ -21,7 +21,7 @@ from xsp_post.names.families import FAMILIES, family_index
 from xsp_post.names.patterns import found_in, found_in_column
 from xsp_post.names.platforms import COMPILED, PYTHON, PYTORCH
 from xsp_post.replay.calls import LUMP_NS
-from xsp_post.replay.edges import WAITS
+from xsp_post.replay.edges import SYNCHRONISATIONS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
 from xsp_post.replay.resources import Altered
@@ -286,8 +286,8 @@ class Situation:
     def waits(self) -> int:
         """Host calls that waited for the device between two launches of the scope."""
         waits = of_captures(self.results, "dependencies", self.limit.captures, ["kind", "start_ns"])
-        launched = self.kernels["launch_start_ns"]
-        return int((waits["kind"].isin(WAITS) & waits["start_ns"].between(launched.min(), launched.max())).sum())
+        launched, synchronises = self.kernels["launch_start_ns"], waits["kind"].isin(SYNCHRONISATIONS)
+        return int((synchronises & waits["start_ns"].between(launched.min(), launched.max())).sum())
 
     @cached_property
     def blocking_count(self) -> int:
