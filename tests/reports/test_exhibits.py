@@ -18,7 +18,7 @@ from xsp_post.reports.document import section_of
 from xsp_post.reports.draw import MAX_BARS, binned, draw, rows_of
 from xsp_post.reports.html import render
 from xsp_post.reports.page_rows import CHARTS, SECTIONS, TABLES, sorted_by
-from xsp_post.reports.pick import windows
+from xsp_post.reports.pick import starred, windows
 from xsp_post.reports.summary import summarize
 from xsp_post.tables.analyses import limits
 from xsp_post.tables.graph import Graph
@@ -455,3 +455,20 @@ def test_a_table_whose_first_order_is_not_known_is_sorted_by_what_it_cost():
     rows = samples.frame_of("a13", [{"layer_index": k, "layer_latency_ns": ns} for k, ns in enumerate([5, 90, 30], 1)])
     rows = rows.assign(non_gpu_by_sum_ns=np.nan)
     assert sorted_by(rows, TABLES["a13"].sort)["layer_index"].tolist() == [2, 3, 1]
+
+
+def test_numbers_that_differ_between_any_two_are_stars():
+    """First and last of ``d.0.c.3, d.2.c.0, d.2.c.3`` share the 3, the one between them does not."""
+    assert starred(["d.0.c.3:Conv2d", "d.2.c.0:Conv2d", "d.2.c.3:Conv2d"]) == "d.*.c.*:Conv2d"
+    assert starred(["d.0.c.3:Conv2d", "d.2.c.3:Conv2d"]) == "d.*.c.3:Conv2d"
+    assert starred(["step 4", "step 4"]) == "step 4"
+
+
+@pytest.mark.parametrize(("what", "is_said"), [("", False), ("[self]", False), ("conv", True)])
+def test_layers_are_called_inferred_where_one_of_them_is(what, is_said, few):
+    """What an inferred execution does outside of recorded layers does not make these inferred."""
+    names = few.frame("a02")["layer_name"].astype(object).copy()
+    names.iloc[0] = what or names.iloc[0]
+    changed = Analysis({**few.frames, "a02": few.frame("a02").assign(layer_name=names, is_inferred=names.eq(what))})
+    said = " ".join(document.LEADS["layers"](changed, cases.main_case(changed)))
+    assert ("inferred from repeating kernels" in said) == is_said

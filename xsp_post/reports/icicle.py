@@ -36,7 +36,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     counts = folded["repeat_count"].to_numpy()
     for row in np.flatnonzero(folded["is_folded"].to_numpy(bool)).tolist():
         first, _, last = str(names[row]).partition(" … ")
-        names[row] = (f"{counts[row]} × " if counts[row] > 1 else "") + starred(first, last or first)
+        names[row] = (f"{counts[row]} × " if counts[row] > 1 else "") + starred((first, last or first))
     layer = _layer_of_path(results, capture_id, target)
     ranges = pd.DataFrame({
         "parent_path": folded["parent_path_id"], "path_id": folded["path_id"], "first_ns": folded["first_start_ns"],

@@ -80,7 +80,7 @@ def _layers(results: Results, case: Case | None) -> list[str]:
         ]
     if len(outside):
         said.append(f"Outside of its layers the model takes {format_ns(outside['latency_ns'].iloc[0])} ([self]).")
-    if table["is_inferred"].astype(bool).any():
+    if layers["is_inferred"].astype(bool).any():
         said.append("These layers are inferred from repeating kernels, not recorded.")
     return [" ".join(said)]
 

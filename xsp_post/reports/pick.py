@@ -1,6 +1,7 @@
 """Results → the capture and the executions that the drawings show."""
 
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -79,7 +80,7 @@ _STEP = 1.25
 
 def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd.DataFrame:
     """One row for each of the groups with the largest sums, largest first: first (row number of its slowest layer),
-    layer_count, latency_ns (sum), latency_ratio (sum), min_ns, max_ns, first_index, last_index, first_path, last_path.
+    layer_count, latency_ns (sum), latency_ratio (sum), min_ns, max_ns, first_index, last_index, path (starred).
 
     ``layers``: rows of A2. ``launches``: layer_index and name of A8, which tell what ran inside.
     """
@@ -107,13 +108,13 @@ def layer_groups(layers: pd.DataFrame, launches: pd.DataFrame, limit: int) -> pd
         "first": by_time["row"].last(), "layer_count": by_time.size(), "latency_ns": by_time["latency_ns"].sum(),
         "latency_ratio": by_time["latency_ratio"].sum(), "min_ns": by_time["latency_ns"].min(),
         "max_ns": by_time["latency_ns"].max(), "first_index": by_index["layer_index"].first(),
-        "last_index": by_index["layer_index"].last(), "first_path": by_index["layer_path"].first(),
-        "last_path": by_index["layer_path"].last(),
+        "last_index": by_index["layer_index"].last(), "path": by_index["layer_path"].agg(starred),
     })  # fmt: skip
     return groups.reindex(largest).reset_index(drop=True)
 
 
-def starred(first: str, last: str) -> str:
-    """What two texts that differ in numbers share: ``block.*`` of ``block.0`` and ``block.31``."""
-    numbers = iter(_DIGITS.findall(last))
-    return _DIGITS.sub(lambda found: found[0] if next(numbers, None) == found[0] else "*", first)
+def starred(texts: Iterable[str]) -> str:
+    """What texts that differ in numbers share: ``block.*`` of ``block.0``, ``block.1`` and ``block.31``."""
+    first, *others = dict.fromkeys(texts)
+    numbers = zip(*map(_DIGITS.findall, [first, *others]))
+    return _DIGITS.sub(lambda found: found[0] if set(next(numbers, ())) == {found[0]} else "*", first)

@@ -16,7 +16,7 @@ from xsp_post.reports import cases
 from xsp_post.reports.blocks import rows_of
 from xsp_post.reports.cases import captures_of
 from xsp_post.reports.facts import Device, Fact, device_of, facts
-from xsp_post.reports.pick import layer_groups, starred
+from xsp_post.reports.pick import layer_groups
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
 from xsp_post.reports.verdict import coverage_note, verdict
@@ -110,7 +110,7 @@ def group_name(row: Any, group: Any) -> str:
     """``48 × layer*.*.conv*:Conv2d``: a row of `layer_groups`, whose slowest layer is ``row``."""
     if group.layer_count == 1:
         return layer_name(row.layer_name)
-    path = visible(starred(group.first_path, group.last_path)).replace(f" > {SELF}", f" {SELF}")
+    path = visible(group.path).replace(f" > {SELF}", f" {SELF}")
     return f"{group.layer_count} × {layer_name(path.rsplit(' > ', 1)[-1])}"
 
 

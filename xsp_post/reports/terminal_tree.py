@@ -185,7 +185,7 @@ def _waited(row: Row) -> str:
 def label(row: Row) -> str:
     """A node's text; of folded siblings what they share, with a star for the numbers in which they differ."""
     first, _, last = str(row["name"]).partition(" … ")
-    name = starred(first, last) if row["is_folded"] and last else str(row["name"])
+    name = starred((first, last)) if row["is_folded"] and last else str(row["name"])
     return inferred(name) if row["is_inferred"] else name
 
 

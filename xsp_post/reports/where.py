@@ -365,7 +365,7 @@ class _Tree:
         """``24 × layers.*``, '' for all of a capture; and what is around it."""
         if self.is_whole[rows[0]]:
             return "", ""
-        name = starred(self.name[rows[0]], self.name[rows[-1]]) if len(rows) > 1 else self.name[rows[0]]
+        name = starred(self.name[rows])
         calls, each, different = int(self.calls[rows].sum()), self._calls_around(rows), len(rows)
         is_module = len(set(self.name[rows])) > 1 or (different == 1 and bool(_ONE_MODULE.match(self.name[rows[0]])))
         if is_module and calls % (different * each) == 0:  # called again, as for the next part of a batch
