@@ -442,6 +442,12 @@ def test_intervals_hold_in_recorded_noise():
     assert np.mean(held) >= 0.92
 
 
+@pytest.mark.filterwarnings("error")
+def test_one_capture_says_nothing_of_the_machine():
+    table = recorded("noise").iloc[:1]
+    assert slowness_of(table).tolist() == [[1.0]] and changes_of(table)[0] == []
+
+
 def test_a_slow_block_of_thirty_real_runs_is_named():
     """`xsp-post record` thirty times; from run 17 on block 2 computes its layers twice. Others took the processors:
     the model's latency went from 9 to 69 ms meanwhile, so that only what layers have beyond the others shows it."""

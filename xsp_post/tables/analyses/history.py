@@ -203,13 +203,13 @@ def _neighbours(found: list[Change], change: Change, count: int) -> tuple[int, i
 
 def slowness_of(table: pd.DataFrame) -> np.ndarray:
     """How much longer than usual the layers (else families) of each capture take, the median of them; 1 where that
-    explains less of their noise than it adds, or for few. Shape (captures, 1)."""
+    explains less of their noise than it adds, or for few layers or one capture. Shape (captures, 1)."""
     none = np.ones((len(table), 1))
     for level in _PARTS:
         parts = table.loc[:, table.columns.get_level_values("level") == level].to_numpy(float)
         usual = np.median(parts, axis=0)
         parts = parts[:, usual > _RESOLUTION_NS] / usual[usual > _RESOLUTION_NS]
-        if parts.shape[1] >= _LEAST_PARTS:
+        if parts.shape[1] >= _LEAST_PARTS and len(table) > 1:
             alike = np.maximum(np.median(parts, axis=1, keepdims=True), 1e-9)
             # from one capture to the next: a change for good is one difference of many
             before, after = (np.median(np.abs(np.diff(one, axis=0))) for one in (parts, parts / alike))
