@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import sqlite3
 import time
 from pathlib import Path
 
@@ -101,6 +102,34 @@ def test_a_folder_that_grows_is_read_where_it_grew(folder, printed):
         (stores / "run-g0.xsp.sqlite").rename(folder / "left")
     assert len({row["capture_name"] for row in data["history_values"]}) == 7
     assert {one.name: one.stat().st_mtime_ns for one in stores.iterdir()} == before
+
+
+def test_a_folder_in_use_has_links_and_damaged_results(tmp_path):
+    """A link to the newest capture is none of its own: two of one time would not be in the order of time. What cannot
+    be read is a line."""
+    for day, name in enumerate("gfedcb"):
+        write_capture(tmp_path / "in" / f"{name}.sqlite", day, 1.5 if day >= 3 else 1.0, seed=day)
+    (tmp_path / "in" / "again").mkdir()
+    for link, file in (("a-latest.sqlite", "b.sqlite"), ("again/all", ".."), ("z-gone.sqlite", "x.sqlite")):
+        (tmp_path / "in" / link).symlink_to(file)
+    (tmp_path / "in" / "begun.xsp.sqlite").write_bytes(b"")
+    with sqlite3.connect(tmp_path / "in" / "photos.xsp.sqlite") as other:
+        other.execute("CREATE TABLE photos (name)")
+    done = called("history", tmp_path / "in", "-o", tmp_path / "out")
+    assert done.returncode == 0 and "Traceback" not in done.stderr
+    assert done.stdout.startswith("Since d model latency is") and "6 captures" in done.stdout
+    failed = [line.rpartition(" ")[2] for line in done.stderr.splitlines() if line.startswith("failed")]
+    assert failed == ["[capture-empty]", "[capture-no-export]", "[capture-not-found]"]
+
+
+def test_a_history_of_nothing_that_can_be_read_ends_4(tmp_path):
+    (tmp_path / "run.sqlite").write_bytes(b"")
+    assert called("history", tmp_path / "run.sqlite", "-o", tmp_path / "out").returncode == 4
+
+
+def test_three_results_are_a_history(tmp_path):
+    done = called("compare", "a.sqlite", "b.sqlite", "c.sqlite")
+    assert done.returncode == 2 and "xsp-post history a.sqlite b.sqlite c.sqlite" in done.stderr
 
 
 def test_stores_beside_their_captures_are_not_made_again(tmp_path):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from xsp_post.base.errors import UsageError
+from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.text_safety import file_name_text
+from xsp_post.batch import work
 from xsp_post.batch.jobs import RECORDING, Job, discover
 from xsp_post.batch.work import DONE, RECORDS, STORES, Outcome, contributed, read_outcome, record_path, stores_beside
 from xsp_post.ingest.formats import STORE, of_name, stem_of
@@ -47,7 +48,12 @@ def history(
     from xsp_post.tables.analyses.history import CONTRIBUTED, history_table, history_values
 
     stores, jobs, unfinished = _split([Path(path) for path in paths], folder)
-    found = [_of_store(store) for store in stores]
+    found = []
+    for job in map(_job_of, stores):
+        try:
+            found.append(_of_store(job))
+        except CaptureError as error:
+            found.append(work.failure(job, error))
     if jobs:
         run_batch(jobs, folder, options, workers=min(os.cpu_count() or 1, len(jobs)), page=False)
         found += [read_outcome(record_path(folder.resolve(), job)) for job in jobs]
@@ -109,14 +115,18 @@ def _common(parts: Sequence[Sequence[str]]) -> int:
 
 def values_of_store(path: Path) -> "pd.DataFrame":
     """What one result adds to a history (schemas: history_values)."""
-    return _of_store(path).frames["history_values"]
+    return _of_store(_job_of(path)).frames["history_values"]
 
 
-def _of_store(path: Path) -> Outcome:
+def _job_of(store: Path) -> Job:
+    name = file_name_text(store.with_name(stem_of(store.name)).as_posix())
+    return Job(name, (str(store),), file_name_text(store.name), name, name)
+
+
+def _of_store(job: Job) -> Outcome:
     from xsp_post.pipeline import results_of
 
-    name = file_name_text(path.with_name(stem_of(path.name)).as_posix())
-    return contributed(results_of([path]), Job(name, (str(path),), file_name_text(path.name), name, name))
+    return contributed(results_of([Path(source) for source in job.sources]), job)
 
 
 def _ordered(found: list[Outcome], by: str) -> list[Outcome]:

@@ -51,12 +51,13 @@ def discover(paths: Sequence[str | os.PathLike[str]], *, leave_out: Path | None 
     cannot be read; a named file that does not exist becomes a job (and a row that says so).
     """
     skipped: list[str] = []  # files that are no captures by their name or content
-    found: dict[str, tuple[Path, str]] = {}  # absolute path -> (path, relative name)
+    found: dict[str, tuple[str, str]] = {}  # of each file, whatever links lead to it: (absolute path, relative name)
     for root, path in _expanded(paths):
         for entry in _captures_below(path, leave_out, skipped):
-            absolute = os.path.abspath(entry)
-            found.setdefault(absolute, (entry, _relative(entry, root)))
-    jobs = _unique(_grouped([(absolute, shown) for absolute, (_, shown) in found.items()]))
+            absolute, real = os.path.abspath(entry), os.path.realpath(entry)
+            if real not in found or (absolute == real and found[real][0] != real):
+                found[real] = absolute, _relative(entry, root)
+    jobs = _unique(_grouped([*found.values()]))
     if not jobs:
         raise UsageError(f"There is no capture in {', '.join(map(str, paths))}", code="batch-nothing")
     return jobs, skipped

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from xsp_post.base.errors import UsageError
 from xsp_post.base.output import require_free, write_text
 from xsp_post.base.progress import step
 from xsp_post.base.text_safety import path_text, shown
@@ -27,14 +28,18 @@ _TABLES = (
 
 @with_options(TREE, PART)
 def compare(
-    base: Path, other: Path, output: Path | None = None, fail_if: list[str] | None = None, top: int = 10,
-    as_markdown: bool = False, options: Options = DEFAULTS, force: bool = False, as_json: bool = False,
+    base: Path, other: Path, more: list[Path] | None = None, output: Path | None = None,
+    fail_if: list[str] | None = None, top: int = 10, as_markdown: bool = False, options: Options = DEFAULTS,
+    force: bool = False, as_json: bool = False,
 ) -> None:  # fmt: skip
     """Compare two captures of one model; a difference is reported only when noise cannot explain it."""
     from xsp_post.compare import check_bars, parse_bar
     from xsp_post.compare import compare as compared
     from xsp_post.model.results import part_text
 
+    if more:
+        history = shared.command("xsp-post", "history", base, other, *more)
+        raise UsageError(f"Two captures are compared, {len(more) + 2} are a history", code="compare-many", hint=history)
     bars = [parse_bar(text) for text in fail_if or ()]
     if output is not None:
         shared.spare_sources([base, other], output)

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from xsp_post.base.errors import UsageError
+from xsp_post.base.errors import CaptureError, UsageError
 from xsp_post.base.output import make_folder, write_text
 from xsp_post.base.text_safety import path_text, shown
 from xsp_post.commands import shared
@@ -58,6 +58,8 @@ def history(
     shared.say(f"Wrote {path_text(store)} and {path_text(page)}")
     if not as_json:
         shared.say("All numbers: " + shared.command("xsp-post", "table", "history", store))
+    if failed and values.empty:
+        raise CaptureError("None of the captures could be analysed.", code="batch-all-failed")
     for sentence in check_since(values, changes, bars, kept):
         shared.say(f"--fail-if {sentence}")
 
