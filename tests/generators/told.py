@@ -15,6 +15,7 @@ import sys
 import zlib
 from collections import Counter
 from dataclasses import dataclass
+from itertools import islice, takewhile
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -192,7 +193,7 @@ def _ops(packed: Path) -> list[_Op]:
         op.parent = stack[-1] if stack else -1
         op.end = min(op.end, ops[op.parent].end) if stack else op.end
         stack.append(i)
-    for op in ops:
+    for number, op in enumerate(ops):
         above = ops[op.parent] if op.parent >= 0 else None
         is_inside = above is not None and (above.is_hidden or above.emits)
         if above is not None and (is_inside or _is_of_host(op, above)):
@@ -203,7 +204,8 @@ def _ops(packed: Path) -> list[_Op]:
             above.is_fused |= op.name.startswith("aten::_fused_")
             above.is_masked |= op.name == "aten::nonzero"
         else:
-            op.emits = bool(WHOLE.match(op.name) or OPTIMISER.match(op.name) or re.match("##[^@]", op.name))
+            is_whole = WHOLE.match(op.name) or OPTIMISER.match(op.name) or re.match("##[^@]", op.name)
+            op.emits = bool(is_whole) or _is_transposed(ops, number)
     holds = [False] * len(ops)
     for i in range(len(ops) - 1, -1, -1):
         op = ops[i]
@@ -212,6 +214,14 @@ def _ops(packed: Path) -> list[_Op]:
         if (op.emits or holds[i]) and op.parent >= 0:
             holds[op.parent] = True
     return ops
+
+
+def _is_transposed(ops: list[_Op], number: int) -> bool:
+    """A transposed convolution: a CPU computes it in no operator of its own, a copy of the weights may be in it."""
+    if ops[number].name != "aten::_convolution":
+        return False
+    inner = takewhile(lambda one: one.start < ops[number].end, islice(ops, number + 1, None))
+    return not any(PRODUCTS.match(one.name) for one in inner)
 
 
 def _is_of_host(op: _Op, above: _Op) -> bool:
