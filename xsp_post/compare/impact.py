@@ -132,9 +132,8 @@ def _windows(results: Results, ids: list[int], scopes: tuple[str, ...]) -> tuple
     """Device windows and idle causes of scopes; () of all."""
     frames = []
     for name in ("device_windows", "idle_causes"):
-        frame = frame_or_empty(results, name)
-        wanted = frame["capture_id"].isin(ids) & (frame["scope"].isin(scopes) | (not scopes))
-        frames.append(frame[wanted].copy())
+        frame = of_captures(results, name, ids)
+        frames.append(frame[frame["scope"].isin(scopes) | (not scopes)].copy())
     return frames[0], frames[1]
 
 
@@ -156,8 +155,7 @@ def _executions(side: Side, ids: list[int]) -> tuple[int, int]:
 def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
     """name, shape, count, total (ns) of the kernels of the captures, or of their measured executions."""
     columns = ["capture_id", "process_id", "iteration_index", "name", "duration_ns", *GEOMETRY]
-    frame = frame_or_empty(side.results, "kernels").reindex(columns=columns)
-    frame = frame[frame["capture_id"].isin(ids)]
+    frame = of_captures(side.results, "kernels", ids).reindex(columns=columns)
     if has_executions:
         place = (frame[c].to_numpy(np.int64) for c in ("capture_id", "iteration_index", "process_id"))
         row = side.cases.rows_of(*place)
@@ -171,8 +169,7 @@ def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
 
 def _edges(results: Results, ids: list[int], sums: dict[str, float]) -> int:
     """Time of the recording before the first and after the last operation of each GPU; added to window and idle."""
-    devices = frame_or_empty(results, "devices", ["capture_id", "gpu_index", "device_ns", "duration_ns"])
-    devices = devices[devices["capture_id"].isin(ids) & (devices["device_ns"] > 0)]
+    devices = of_captures(results, "devices", ids, ["gpu_index", "device_ns", "duration_ns"]).query("device_ns > 0")
     length = float(devices.drop_duplicates(["capture_id", "gpu_index"])["duration_ns"].sum())
     beyond = max(length - sums["window"], 0.0)
     sums["window"] += beyond

@@ -9,7 +9,7 @@ import pandas as pd
 from xsp_post.arrays.intervals import nest
 from xsp_post.base.findings import Finding
 from xsp_post.exporters.base import Selection, select
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 
 # Category codes of slices; a range's category is its level, in lower case.
 CATEGORIES = (
@@ -136,9 +136,8 @@ def _range_slices(selection: Selection, names: _Names) -> pd.DataFrame:
 
 def _path_slices(results: Results, selection: Selection, names: _Names) -> pd.DataFrame:
     """The critical path, a track of its own; none where the store holds none."""
-    columns = ["capture_id", "kind", "name", "start_ns", "end_ns"]
-    path = frame_or_empty(results, "critical_path", columns)
-    path = path[path["capture_id"] == selection.capture["capture_id"]]
+    columns = ["kind", "name", "start_ns", "end_ns"]
+    path = of_captures(results, "critical_path", int(selection.capture["capture_id"]), columns)
     name, kind = path["name"].astype(str), path["kind"].astype(str)
     text = np.where(name == "", kind, kind + ": " + name)
     name_id = names.of(pd.Series(text, dtype=object))

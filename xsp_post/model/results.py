@@ -102,6 +102,12 @@ def of_captures(
     return frame.copy(deep=False) if mine.all() else frame[mine]
 
 
+def found_in(results: Results, captures: Sequence[int], code: str) -> pd.DataFrame:
+    """What was found of one code in some captures, of what is made so far."""
+    found = results.found()
+    return found[found["code"].astype(object).eq(code) & found["capture_id"].isin(captures)]
+
+
 _UNKNOWN: dict[str, Any] = {"int64": -1, "float64": np.nan, "bool": False, "str": ""}
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 from xsp_post.arrays.processes import WITHIN_PROCESS
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_MODEL
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import (
     format_count,
     format_inputs_per_s,
@@ -104,8 +104,7 @@ def _model_facts(results: Results, case: cases.Case | None, row: pd.Series) -> l
 
 def _is_inferred(results: Results, case: cases.Case | None) -> bool:
     named = cases.rows(results, "cases", case)
-    iterations = frame_or_empty(results, "iterations", ["capture_id", "is_inferred"])
-    mine = iterations[iterations["capture_id"].isin(named["model_capture_id"])]
+    mine = of_captures(results, "iterations", named["model_capture_id"].tolist(), ["is_inferred"])
     return bool(mine["is_inferred"].astype(bool).any())
 
 

@@ -12,12 +12,12 @@ import pandas as pd
 from xsp_post.arrays.repeats import summed
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_LEVELS
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_change, format_count, format_difference, format_ns
 from xsp_post.reports import cases, page_rows, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
-from xsp_post.reports.pick import deepest_capture, of_capture
+from xsp_post.reports.pick import deepest_capture
 from xsp_post.reports.serving import of_steps, serving_steps, sized_steps, slow_steps
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.tables.analyses.limits import in_scope
@@ -151,8 +151,8 @@ def type_shares(results: Results, case: Case | None) -> pd.DataFrame:
 
 def path(results: Results, case: Case | None) -> pd.DataFrame:
     """The critical path of the deepest capture by kind and name, longest first."""
-    columns = ["capture_id", "kind", "name", "operation_count", "duration_ns"]
-    mine = of_capture(frame_or_empty(results, "critical_path", columns), deepest_capture(results))
+    columns = ["kind", "name", "operation_count", "duration_ns"]
+    mine = of_captures(results, "critical_path", deepest_capture(results), columns)
     return largest(summed(mine, ["kind", "name"], {"operation_count": "sum", "duration_ns": "sum"}), "duration_ns")
 
 

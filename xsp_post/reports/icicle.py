@@ -10,10 +10,10 @@ import pandas as pd
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import depths
 from xsp_post.arrays.repeats import fold_with_targets, summed
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note
-from xsp_post.reports.pick import deepest_capture, of_capture, starred
+from xsp_post.reports.pick import deepest_capture, layer_of_node, starred
 from xsp_post.reports.text import short_kernels, visible_series
 
 NODE_LIMIT = 2400
@@ -28,7 +28,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
     layer_index, is_inferred.
     """
     capture_id = deepest_capture(results) if capture_id is None else capture_id
-    paths = of_capture(frame_or_empty(results, "paths"), capture_id).drop(columns="capture_id")
+    paths = of_captures(results, "paths", capture_id).drop(columns="capture_id")
     if paths.empty:
         return pd.DataFrame()
     folded, target = fold_with_targets(paths)
@@ -55,7 +55,7 @@ def data(results: Results, capture_id: int | None = None, limit: int = NODE_LIMI
 
 def _leaves(results: Results, capture_id: int, target: pd.Series) -> pd.DataFrame:
     """The device work of each row by name."""
-    work = of_capture(frame_or_empty(results, "operations"), capture_id)
+    work = of_captures(results, "operations", capture_id)
     work = work.assign(path_id=work["path_id"].map(target), kernel_count=work["operation_count"].where(
         work["kind"].astype(object).eq("kernel"), 0))  # fmt: skip
     sums = summed(work, ["path_id", "name"], dict.fromkeys(("operation_count", "device_ns", "kernel_count"), "sum"))
@@ -69,9 +69,8 @@ def _leaves(results: Results, capture_id: int, target: pd.Series) -> pd.DataFram
 
 def _layer_of_path(results: Results, capture_id: int, target: pd.Series) -> pd.Series:
     """layer_index by row of the folded tree, of layers and of everything inside them."""
-    layers = of_capture(frame_or_empty(results, "layers", ["capture_id", "node_id", "layer_index"]), capture_id)
-    index = layers.drop_duplicates("node_id").set_index("node_id")["layer_index"]
-    nodes = of_capture(frame_or_empty(results, "nodes", ["capture_id", "path_id", "layer_node_id"]), capture_id)
+    index = layer_of_node(results, capture_id)
+    nodes = of_captures(results, "nodes", capture_id, ["path_id", "layer_node_id"])
     found = pd.DataFrame({"path": nodes["path_id"].map(target), "layer": nodes["layer_node_id"].map(index)}).dropna()
     return found.drop_duplicates("path").set_index("path")["layer"]
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pandas as pd
 
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import (
     counted,
     format_bytes,
@@ -22,7 +22,7 @@ from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.live_memory import peak_device
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.path_line import critical_path_line
-from xsp_post.reports.pick import deepest_capture, of_capture
+from xsp_post.reports.pick import deepest_capture
 from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.reports.rooflines import roof_data
 from xsp_post.reports.summary import is_outside, layer_name
@@ -110,7 +110,7 @@ def _memory(results: Results, case: Case | None) -> list[str]:
 def _path(results: Results, case: Case | None) -> list[str]:
     capture_id = deepest_capture(results)
     said = [critical_path_line(results, capture_id) + "."]
-    replays = of_capture(frame_or_empty(results, "replays", ["capture_id", "error_ratio", "refusal"]), capture_id)
+    replays = of_captures(results, "replays", capture_id, ["error_ratio", "refusal"])
     for row in replays.head(1).to_dict("records"):
         error = format_ratio_percent(row["error_ratio"])
         refusal = f"Nothing is predicted from this capture: {visible(row['refusal'], 300)}."

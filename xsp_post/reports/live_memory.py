@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.model.kinds import SELF
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.reports.cases import Case, captures_of
 from xsp_post.reports.memory_line import EARLIER, owners_of
 from xsp_post.reports.text import shorten, visible
@@ -77,8 +77,7 @@ def live_by_part(results: Results, device: pd.Series, owners: pd.DataFrame) -> p
             left = left - live
     if (left > 0).any():
         frame[EARLIER] = np.maximum(left, 0)
-    captures = frame_or_empty(results, "captures", ["capture_id", "duration_ns"])
-    length = captures.loc[captures["capture_id"] == device["capture_id"], "duration_ns"].max()
+    length = of_captures(results, "captures", int(device["capture_id"]), ["duration_ns"])["duration_ns"].max()
     end = frame.iloc[[-1]].assign(offset_ns=length)
     return pd.concat([frame, end], ignore_index=True) if length > frame["offset_ns"].iloc[-1] else frame
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.base.text_safety import shown
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import (
     format_bytes,
     format_bytes_per_s,
@@ -116,8 +116,8 @@ _PARTS = (
 
 def gpu_samples_lines(results: Results, capture_id: int) -> list[str]:
     """``GPU 0 while it worked, 62 samples: SMs active 53.3 %, …, DRAM 40.0 % of its peak, 1.27 GHz``."""
-    frame = frame_or_empty(results, "gpu_samples")
-    rows = frame[(frame["capture_id"] == capture_id) & (frame["scope"].astype(str) == "capture")]
+    rows = of_captures(results, "gpu_samples", capture_id)
+    rows = rows[rows["scope"].astype(str) == "capture"]
     return [line for row in rows.to_dict("records") if (line := _line(row))]
 
 

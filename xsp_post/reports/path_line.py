@@ -6,11 +6,10 @@ import pandas as pd
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.text_safety import shown
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import format_count, format_ns, format_ratio_percent
 from xsp_post.reports.facts import device_of
 from xsp_post.reports.memory_line import LEAST_RATIO, LONGEST_NAME, MOST_PARTS
-from xsp_post.reports.pick import of_capture
 from xsp_post.reports.text import are_plain
 
 _DEVICE = {"kernel": "kernels", "memcpy": "copies", "memset": "memsets", "graph": "graphs"}
@@ -18,10 +17,8 @@ _DEVICE = {"kernel": "kernels", "memcpy": "copies", "memset": "memsets", "graph"
 
 def critical_path_line(results: Results, capture_id: int) -> str:
     """``Critical path of 3 executions, together 9.24 s: 62 % kernels of block, 30 % …``; "" where no path is known."""
-    steps = frame_or_empty(
-        results, "critical_path", ["capture_id", "iteration_index", "kind", "layer_index", "duration_ns"]
-    )
-    steps = of_capture(steps, capture_id)
+    columns = ["iteration_index", "kind", "layer_index", "duration_ns"]
+    steps = of_captures(results, "critical_path", capture_id, columns)
     total = int(steps["duration_ns"].sum())
     if not total:
         return ""
@@ -56,8 +53,8 @@ def _large_parts(results: Results, steps: pd.DataFrame, total_ns: int) -> pd.Ser
 def _owners(results: Results, capture_id: int) -> tuple[pd.Series, list[str]]:
     """By layer the number of its text, and the texts: its type where it has one, else its path; layers of one type
     count as one part."""
-    layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path", "layer_type"])
-    layers = of_capture(layers, capture_id).drop_duplicates("layer_index")
+    layers = of_captures(results, "layers", capture_id, ["layer_index", "layer_path", "layer_type"])
+    layers = layers.drop_duplicates("layer_index")
     kinds = layers["layer_type"].astype(object)
     codes, distinct = pd.factorize(kinds.where(kinds.ne(""), layers["layer_path"].astype(object)))
     names = [str(name) for name in distinct]

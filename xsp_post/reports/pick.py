@@ -9,7 +9,7 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import dense, without_numbers
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.reports.text import visible
 
 # The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).
@@ -26,10 +26,10 @@ class Window(NamedTuple):
     title: str
 
 
-def of_capture(frame: pd.DataFrame, capture_id: int) -> pd.DataFrame:
-    """The rows of one capture; the frame itself where it holds no other."""
-    is_mine = frame["capture_id"].eq(capture_id).to_numpy()
-    return frame if is_mine.all() else frame[is_mine]
+def layer_of_node(results: Results, capture_id: int) -> pd.Series:
+    """layer_index of each node of a capture that is a layer."""
+    layers = of_captures(results, "layers", capture_id, ["node_id", "layer_index"])
+    return layers.drop_duplicates("node_id").set_index("node_id")["layer_index"]
 
 
 def deepest_capture(results: Results) -> int:
@@ -51,8 +51,8 @@ def deepest_capture(results: Results) -> int:
 def windows(results: Results, capture_id: int) -> list[Window]:
     """The median, the first and the slowest of the measured executions of the phase that took most time, as they ran;
     each once. Real executions are chosen, none is averaged: what the timeline shows did happen."""
-    columns = ["capture_id", "iteration_index", "phase", "start_ns", "end_ns", "latency_ns", "is_warmup"]
-    mine = of_capture(frame_or_empty(results, "iterations", columns), capture_id)
+    columns = ["iteration_index", "phase", "start_ns", "end_ns", "latency_ns", "is_warmup"]
+    mine = of_captures(results, "iterations", capture_id, columns)
     measured = mine[~mine["is_warmup"].astype(bool)]
     measured = measured if len(measured) else mine
     if measured.empty:

@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.text import Text
 
 from xsp_post.base.text_safety import shell_command, shown
-from xsp_post.model.results import Results, frame_or_empty, records
+from xsp_post.model.results import Results, of_captures, records
 from xsp_post.model.schemas.units import format_change, format_count, format_ns, format_ratio_percent
 from xsp_post.replay.changes import Effect
 from xsp_post.replay.what_if import Prediction
@@ -109,16 +109,15 @@ def candidates(results: Results) -> list[tuple[str, str]]:
     from xsp_post.tables.analyses.advice import advise
 
     limit = main_limit(results)
-    columns = ["capture_id", "short_name", "layer_index", "start_ns", "end_ns"]
-    kernels = frame_or_empty(results, "kernels", columns)
-    kernels = kernels[kernels["capture_id"].isin(limit.captures)]
+    columns = ["short_name", "layer_index", "start_ns", "end_ns"]
+    kernels = of_captures(results, "kernels", limit.captures, columns)
     time = kernels["end_ns"] - kernels["start_ns"]
     total = max(int(time.sum()), 1)
     names = time.groupby(kernels["short_name"].astype(str)).sum().nlargest(_MOST)
     found = [(f"kernel:{_pattern(str(name))}=0.5x", _said(int(of), total)) for name, of in names.items()]
-    layers = frame_or_empty(results, "layers", ["capture_id", "layer_index", "layer_path"])
-    layers = layers[layers["capture_id"].isin(limit.captures)].drop_duplicates("layer_index")
-    paths = kernels["layer_index"].map(layers.set_index("layer_index")["layer_path"].astype(str))
+    layers = of_captures(results, "layers", limit.captures, ["layer_index", "layer_path"])
+    layers = layers.drop_duplicates("layer_index").set_index("layer_index")
+    paths = kernels["layer_index"].map(layers["layer_path"].astype(str))
     heaviest = time.groupby(paths).sum().nlargest(_MOST)
     found += [(f"layer:{_pattern(str(path))}=0.5x", _said(int(of), total)) for path, of in heaviest.items()]
     advice = [one for one in advise(results, limit) if one.change]

@@ -6,10 +6,10 @@ import pandas as pd
 
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.texts import SENTENCES, sentence
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case
-from xsp_post.reports.pick import deepest_capture, of_capture
+from xsp_post.reports.pick import deepest_capture
 
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500
@@ -19,7 +19,7 @@ _KEYS = ["process_id", "kind"]
 
 def _mine(results: Results, table: str) -> pd.DataFrame:
     """The rows of a table about steps of inference of the capture that is shown."""
-    frame = of_capture(frame_or_empty(results, table), deepest_capture(results))
+    frame = of_captures(results, table, deepest_capture(results))
     return frame[frame["kind"].astype(str).isin(KINDS)].reset_index(drop=True).astype({"kind": object})
 
 

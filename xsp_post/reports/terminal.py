@@ -11,7 +11,7 @@ from rich.text import Text
 from xsp_post.base.messages import SEVERITIES
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
-from xsp_post.model.results import Results, frame_or_empty, part_sentence
+from xsp_post.model.results import Results, found_in, frame_or_empty, of_captures, part_sentence
 from xsp_post.model.schemas.units import (
     UNKNOWN,
     format_count,
@@ -152,8 +152,7 @@ def headline(capture: pd.Series, verbose: bool = True) -> Text:
 
 def gpu_lines(results: Results, capture_id: int) -> Text | None:
     """Of several GPUs, or several processes: how long each GPU was busy, and with what. None for one of each."""
-    devices = frame_or_empty(results, "devices")
-    devices = devices[(devices["capture_id"] == capture_id) & (devices["device_ns"] > 0)]
+    devices = of_captures(results, "devices", capture_id).query("device_ns > 0")
     if len(devices) < 2:
         return None
     devices = devices.assign(is_shared=devices["gpu_index"].duplicated(keep=False)).sort_values(["gpu_index", "rank"])
@@ -190,8 +189,7 @@ def balance_line(results: Results, capture_id: int) -> Text:
             own = f"{format_count(one.self_operation_count)} ({format_ns(one.self_device_ns)})"
             text.append(f"\n    of these in no layer, but in their model ([self]): {own}", style="default")
         count = one.operation_count
-    captures = results.frame("captures")
-    in_file = captures.loc[captures["capture_id"] == capture_id, "file_operation_count"]
+    in_file = of_captures(results, "captures", capture_id, ["file_operation_count"])["file_operation_count"]
     if len(in_file) and int(in_file.iloc[0]) >= 0:
         said = f"{format_count(int(in_file.iloc[0]))} in the file, {format_count(count)} in the tree"
         text.append(f"\n  {said}", style="default")
@@ -205,8 +203,7 @@ def balance_short(results: Results, capture_id: int) -> str:
     if closes and not total.operation_count:
         return ""
     key = "tree.adds-up" if closes else "tree.adds-not-up"
-    rows = results.found()
-    rows = rows[rows["code"].eq("compiled-modules-unknown") & rows["capture_id"].eq(capture_id)]
+    rows = found_in(results, [capture_id], "compiled-modules-unknown")
     unnamed = "".join(sentence("tree.unnamed", what=what) for what in rows["example"].astype(str))
     own = total.self_device_ns / max(total.device_ns, 1)
     shares = {one.question: format_ratio_percent(1 - one.lost_ratio - own * (one is total)) for one in found}

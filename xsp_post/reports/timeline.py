@@ -12,10 +12,10 @@ import pandas as pd
 
 from xsp_post.arrays.repeats import numbered
 from xsp_post.base.texts import sentence
-from xsp_post.model.results import Results, frame_or_empty
+from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note
-from xsp_post.reports.pick import Window, deepest_capture, of_capture, windows
+from xsp_post.reports.pick import Window, deepest_capture, layer_of_node, windows
 from xsp_post.reports.text import short_kernels, visible_series
 from xsp_post.tables.analyses.limits import groups_of
 
@@ -137,8 +137,8 @@ def _events(results: Results, capture_id: int) -> list[tuple[_Track, pd.DataFram
     """The events of each track, with the columns that their texts are made of."""
 
     def rows(table: str, columns: str) -> pd.DataFrame:
-        names = ["capture_id", *columns.split(), "start_ns", "end_ns"]
-        return of_capture(frame_or_empty(results, table, names), capture_id).reset_index(drop=True)
+        names = [*columns.split(), "start_ns", "end_ns"]
+        return of_captures(results, table, capture_id, names).reset_index(drop=True)
 
     path = rows("critical_path", "kind name layer_index")
     path = path[path["end_ns"].gt(path["start_ns"])]
@@ -165,10 +165,8 @@ def _events(results: Results, capture_id: int) -> list[tuple[_Track, pd.DataFram
 
 def _ranges(results: Results, capture_id: int, nodes: pd.DataFrame) -> pd.DataFrame:
     nodes = nodes[nodes["level"].ne("CAPTURE") & nodes["end_ns"].gt(nodes["start_ns"])]
-    layers = of_capture(frame_or_empty(results, "layers", ["capture_id", "node_id", "layer_index"]), capture_id)
-    layer_of = layers.drop_duplicates("node_id").set_index("node_id")["layer_index"]
     least = nodes.groupby(["process_id", "thread_id"])["depth"].transform("min")
-    layer = nodes["layer_node_id"].map(layer_of).fillna(-1).astype("int64")
+    layer = nodes["layer_node_id"].map(layer_of_node(results, capture_id)).fillna(-1).astype("int64")
     return nodes.assign(kind=nodes["level"].astype(object), sub=nodes["depth"] - least, layer_index=layer)
 
 

@@ -13,7 +13,6 @@ from xsp_post.base.errors import UsageError
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.model.schemas.units import format_bytes, format_bytes_per_s
 from xsp_post.names.user_patterns import UserPattern
-from xsp_post.reports.pick import of_capture
 from xsp_post.reports.text import alike_kernels, make_distinct, short_kernel, visible
 
 Row = dict[Any, Any]  # a row of the tree, by column
@@ -60,12 +59,11 @@ def tree_rows(
     is_inferred, source_line (of its own kernels, where it is one). Copies, graphs, and kernels that no range holds are
     rows, too (``is_work``).
     """
-    work = frame_or_empty(results, "operations")
     parts = []
-    paths = results.frame("paths")
-    for capture in np.unique(paths["capture_id"]).tolist():
-        mine = of_capture(paths, capture).drop(columns="capture_id")
-        tree = _Rows(mine, of_capture(work, capture), top, lines < _MANY_LINES)
+    work = frame_or_empty(results, "operations")
+    for capture, mine in results.frame("paths").groupby("capture_id"):
+        own = work[work["capture_id"].to_numpy() == capture]
+        tree = _Rows(mine.drop(columns="capture_id"), own, top, lines < _MANY_LINES)
         roots = tree.roots(layer, rank)
         listed = tree.listed(DEPTH if depth is None else depth, roots, has_layers=depth is None)
         if depth is None and len(listed) > lines:

@@ -11,7 +11,7 @@ from rich.text import Text
 from xsp_post.base.text_safety import shown
 from xsp_post.base.texts import sentence
 from xsp_post.model.levels import RUN_KERNEL, RUN_MODEL
-from xsp_post.model.results import Results, frame_or_empty, of_captures
+from xsp_post.model.results import Results, found_in, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_flop_per_byte, format_flop_per_s, format_ns, format_ratio_percent
 from xsp_post.names.families import is_of_family
 from xsp_post.replay.experiment import LATENCY, TOGETHER
@@ -49,14 +49,12 @@ def coverage_note(results: Results, limit: Limit) -> str:
     """That the executions which the verdict is of hold less than half of the device time, or that much of it lies
     outside of them, how much device time has no launch, and that the profiler made them far longer; "" where none is
     so."""
-    found = results.found()
-    mine = found.loc[found["capture_id"].isin(limit.captures), "code"].astype(str)
-    balance = frame_or_empty(results, "balance", ["capture_id", "question", "attribution", "device_ns"])
-    launch = balance[balance["question"].astype(str).eq("launch") & balance["capture_id"].isin(limit.captures)]
+    balance = of_captures(results, "balance", limit.captures, ["question", "attribution", "device_ns"])
+    launch = balance[balance["question"].astype(str).eq("launch")]
     times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
     lost_ns = int(times.get("no_launch", 0))
-    is_queued = limit.scope == "execution" and not mine.eq("orphan-kernels").any()
-    if limit.scope == "execution" and mine.eq("executions-cover-little").any():
+    is_queued = limit.scope == "execution" and found_in(results, limit.captures, "orphan-kernels").empty
+    if limit.scope == "execution" and len(found_in(results, limit.captures, "executions-cover-little")):
         said = [_left_out(results, limit)]
     else:
         said = [_outside(results, limit, lost_ns * is_queued)]
@@ -77,8 +75,8 @@ def coverage_note(results: Results, limit: Limit) -> str:
 
 def _waiting(results: Results, limit: Limit) -> str:
     """How much of the device time is kernels that only wait, where that is much: it is no work."""
-    work = frame_or_empty(results, "operations", ["capture_id", "name", "device_ns"])
-    times = work[work["capture_id"].isin(limit.captures)].groupby("name", observed=True)["device_ns"].sum()
+    work = of_captures(results, "operations", limit.captures, ["name", "device_ns"])
+    times = work.groupby("name", observed=True)["device_ns"].sum()
     waits = times[is_of_family(pd.Series(times.index), "waiting")]
     if not waits.sum() >= _OUTSIDE_RATIO * times.sum() > 0:
         return ""
@@ -96,8 +94,8 @@ def _in_turn(limit: Limit) -> str:
 
 def _left_out(results: Results, limit: Limit) -> str:
     """How little device time the executions hold, what the rest is, and what else could be taken for one."""
-    known = frame_or_empty(results, "execution_candidates", ["capture_id", "coverage_ratio", "is_chosen", "option"])
-    known = known[known["capture_id"].isin(limit.captures)]
+    columns = ["coverage_ratio", "is_chosen", "option"]
+    known = of_captures(results, "execution_candidates", limit.captures, columns)
     is_chosen = known["is_chosen"].astype(bool)
     held = known.loc[is_chosen, "coverage_ratio"].sum()
     times = of_captures(results, "captures", limit.captures, ["device_ns", "copy_ns"]).sum()
@@ -116,8 +114,7 @@ def _left_out(results: Results, limit: Limit) -> str:
 def _outside(results: Results, limit: Limit, queued_ns: int) -> str:
     """How much of the time in which the devices were busy lies outside every execution, where that is much without what
     was queued before."""
-    windows = frame_or_empty(results, "device_windows", ["capture_id", "scope", "busy_ns", "copy_busy_ns"])
-    mine = windows[windows["capture_id"].isin(limit.captures)]
+    mine = of_captures(results, "device_windows", limit.captures, ["scope", "busy_ns", "copy_busy_ns"])
     outside = mine[mine["scope"].astype(str).eq("outside")]
     busy, copies = max(int(outside["busy_ns"].sum()) - queued_ns, 0), int(outside["copy_busy_ns"].sum())
     ratio = busy / max(int(mine["busy_ns"].sum()), 1)
@@ -129,8 +126,7 @@ def _outside(results: Results, limit: Limit, queued_ns: int) -> str:
 
 def _of_records(results: Results, limit: Limit) -> str:
     """What writing its records may have taken the profiler, where that is much and the host limits."""
-    found = results.found()
-    mine = found[found["code"].astype(str).eq("profiler-records") & found["capture_id"].isin(limit.captures)]
+    mine = found_in(results, limit.captures, "profiler-records")
     mine = mine[mine["example"].astype(bool)]  # it is empty where names were replaced
     is_host = bool({"host", "launches"} & set(limit.limits))
     if not is_host or mine.empty:

@@ -120,11 +120,8 @@ class _Amounts(NamedTuple):
 
 
 def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> list[Place]:
-    paths = frame_or_empty(
-        results, "paths", ["capture_id", "path_id", "parent_path_id", "level", "span_kind", "name", "call_count",
-                           "is_inferred"]
-    )  # fmt: skip
-    paths = paths[paths["capture_id"].isin(limit.captures)].reset_index(drop=True)
+    columns = ["path_id", "parent_path_id", "level", "span_kind", "name", "call_count", "is_inferred"]
+    paths = of_captures(results, "paths", limit.captures, columns).reset_index(drop=True)
     if paths.empty:
         return []
     amounts, scope_ns = (_work if resource in _WORK else _waits)(results, limit, resource, paths)
@@ -163,8 +160,8 @@ def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
 
 def _work(results: Results, limit: Limit, resource: str, paths: pd.DataFrame) -> tuple[_Amounts, float]:
     """Kernels, copies or collectives by path; and how long the devices ran them in the time of the verdict."""
-    work = frame_or_empty(results, "operations")
-    work = work[work["capture_id"].isin(limit.captures) & work["kind"].isin(_WORK[resource])]
+    work = of_captures(results, "operations", limit.captures)
+    work = work[work["kind"].isin(_WORK[resource])]
     if resource != "copies":
         work = work[is_of_family(work["name"], "communication") == (resource == "communication")]
     names = alike_kernels(work["name"]) if resource != "copies" else _copied(work)

@@ -65,7 +65,7 @@ def capture_row(results: Results) -> dict[str, Any]:
         **{name: int(row[name]) for name in _AMOUNTS},
         "busy_ns": _busy_per_gpu(results, row),
         "iteration_count": len(results.frame("iterations", ["capture_id"])),
-        "attributed_ratio": _attributed(frame_or_empty(results, "balance"), int(row["capture_id"])),
+        "attributed_ratio": _attributed(of_captures(results, "balance", int(row["capture_id"]))),
     }
 
 
@@ -88,13 +88,12 @@ def _busy_per_gpu(results: Results, capture: pd.Series) -> int:
     """Busy time of the capture's GPU; of several GPUs the mean over them."""
     if capture["gpu_count"] < 2:
         return int(capture["busy_ns"])
-    devices = frame_or_empty(results, "devices")
-    mine = devices[(devices["capture_id"] == capture["capture_id"]) & (devices["device_ns"] > 0)]
+    mine = of_captures(results, "devices", int(capture["capture_id"])).query("device_ns > 0")
     return round(mine.drop_duplicates("gpu_index")["busy_ns"].mean())
 
 
-def _attributed(balance: pd.DataFrame, capture_id: int) -> float:
-    rows = balance[(balance["capture_id"] == capture_id) & (balance["question"].astype(object) == "launch")]
+def _attributed(balance: pd.DataFrame) -> float:
+    rows = balance[balance["question"].astype(object) == "launch"]
     by_way = rows.groupby(rows["attribution"].astype(object))["device_ns"].sum()
     total = float(by_way.get("total", 0.0))
     lost = float(by_way.reindex(["none", "no_launch"]).fillna(0).sum())

@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from xsp_post.arrays.repeats import summed
-from xsp_post.model.results import Results, frame_or_empty, of_captures
+from xsp_post.model.results import Results, found_in, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_count
 from xsp_post.replay.experiment import DEVICE, TOGETHER, Gain, limits_of
 from xsp_post.replay.recording import COUNTS
@@ -140,9 +140,9 @@ def _limit(results: Results, captures: tuple[int, ...] | None) -> Limit:
     of = tuple(int(one) for one in mine["capture_id"].unique())
     base = Limit(UNKNOWN, scope, count, " + ".join(names), total, sums["busy_ns"], unknown, ordered, window, "", of,
                  bool(mine["device_id"].ge(0).any()))  # fmt: skip
-    if (recorded := _count_found(results, of, "graph-recorded")) > sums["kernel_count"]:
+    if (recorded := int(found_in(results, of, "graph-recorded")["count"].sum())) > sums["kernel_count"]:
         return replace(base, reason=GRAPH_RECORDED, facts={"count": recorded})
-    if missing := _count_found(results, of, "kernels-missing"):
+    if missing := int(found_in(results, of, "kernels-missing")["count"].sum()):
         return replace(base, reason=ROWS_MISSING, facts={"count": format_count(missing)})
     collectors = of_captures(results, "captures", of, ["collector"])["collector"]
     if len(collectors) and collectors.astype(str).eq("ncu").all():
@@ -206,12 +206,6 @@ def _gains(rows: pd.DataFrame) -> tuple[tuple[Gain, ...], tuple[Gain, ...], Gain
 def operation_count(results: Results, captures: Sequence[int]) -> int:
     """Kernels, copies, memsets and graphs in these captures."""
     return int(of_captures(results, "captures", captures, COUNTS)[COUNTS].to_numpy().sum())
-
-
-def _count_found(results: Results, captures: Sequence[int], code: str) -> int:
-    findings = results.found()
-    mine = findings["code"].eq(code) & findings["capture_id"].isin(list(captures))
-    return int(findings.loc[mine, "count"].sum())
 
 
 def group_times(windows: pd.DataFrame, causes: pd.DataFrame) -> dict[str, int]:
