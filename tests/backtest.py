@@ -27,6 +27,7 @@ from generators.revised_programs import REVISED
 from generators.reworked_programs import REWORKED
 from generators.simulator import MAIN, Act, Machine, Program, World, edited
 from generators.told import told
+from helpers import lever
 from told_score import FOLDER, HALF, SCALES, end_of
 
 from xsp_post.compare.headline import Headline, headlines, of_recordings
@@ -85,7 +86,7 @@ def judge(pair: Pair) -> Outcome:
     base, other = (analyze([path], pair.options) for path in (pair.base, pair.other))
     limit = main_limit(base)
     advice = advise(base, limit)
-    codes = tuple(one.code for one in advice)
+    codes = tuple(lever(one.code) for one in advice)
     found = [place for place, code in enumerate(codes, 1) if code in pair.remedies]
     place = next((place for place, code in enumerate(codes, 1) if code in pair.remedies | pair.near), 0)
     said = _headline(base, other)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from generators.changed import draw, saved
 from generators.machine import write
-from helpers import called
+from helpers import called, lever
 
 SLACK, NOISE = 0.02, 0.02  # shares of a step: medians of steps with jitter; a gain below is none
 QUESTIONS = ("verdict", "lever", "bound", "compare", "what-if")
@@ -37,7 +37,7 @@ def said_of(seed: int, folder: Path) -> Said:
     data = json.loads(called("why", base, "--json").stdout)["data"]
     advice, gain, limit = data["advice"], saved(seed), data["verdict"]["limits"][:1]
     first = advice[:3]
-    promised = max((one["bound_ratio"] for one in first if one["code"] in pair.levers), default=-1.0)
+    promised = max((one["bound_ratio"] for one in first if lever(one["code"]) in pair.levers), default=-1.0)
     sentence = called("compare", base, other).stdout.splitlines()[0]
     lacks = [] if set(limit) & pair.limits else ["verdict"]
     lacks += [] if promised >= 0 else ["lever"]

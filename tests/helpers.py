@@ -479,3 +479,8 @@ def by_row(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: by_row(one) for key, one in value.items()}
     return [by_row(one) for one in value] if isinstance(value, list) else value
+
+
+def lever(code: str) -> str:
+    """The change that a remedy is about: to find out what the host does, and to move it, are one."""
+    return code.removeprefix("find-")

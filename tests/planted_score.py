@@ -8,7 +8,7 @@ from pathlib import Path
 
 from generators.machine import Edit, write
 from generators.planted import CURED, period, plant, window
-from helpers import called
+from helpers import called, lever
 
 import xsp_post
 from xsp_post.base.errors import XspPostError
@@ -51,7 +51,7 @@ def said_of(seed: int, folder: Path) -> Said:
     path = write(program, folder / f"planted_{seed}")
     data = json.loads(called("why", path, "--json").stdout)["data"]
     limits = [data["verdict"]["kind"], *data["verdict"]["limits"][:1]]
-    codes = [advice["code"] for advice in data["advice"]]
+    codes = [lever(advice["code"]) for advice in data["advice"]]
     first = codes[0] if codes else ""
     return Said(
         one.name, program.about, limits[-1], codes,

@@ -583,7 +583,7 @@ def test_kinds_of_executions_are_told_apart_by_ranges_of_the_program(tmp_path):
 def test_host_code_to_be_found_out_has_the_place_that_the_tree_names(name, ranges, tmp_path):
     """No range of the program is around it, but the screen has a name for it: "Find out all that the host does:"."""
     results, limit, found = said(machine.write(program_of(name, ranges), tmp_path / "report.sqlite"), Options())
-    (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
+    (advice,) = (one for one in advise(results, limit) if one.code == "find-host-code")
     assert advice.what.startswith("Find out all that the host does in ")
     owner = advice.what.split(" does in ")[1].partition(":")[0].partition(" (")[0]
     assert owner in " ".join(results.frame("paths")["name"].astype(str)), (owner, found)
@@ -594,7 +594,7 @@ def test_advice_names_a_block_of_no_known_kind_by_its_kernels(tmp_path):
     """ "Find out all that the host does in block:" named no place."""
     report = machine.write(program_of("dqn_vector_env", "none"), tmp_path / "report.sqlite")
     results, limit, _ = said(report, Options())
-    (advice,) = (one for one in advise(results, limit) if one.code == "host-code")
+    (advice,) = (one for one in advise(results, limit) if one.code == "find-host-code")
     assert "does in block · gemm" in advice.what
 
 

@@ -9,7 +9,7 @@ import pytest
 from generators.machine import Edit, write
 from generators.planted import period, window
 from generators.platforms import PROGRAMS, program
-from helpers import called
+from helpers import called, lever
 
 WORTH = 0.05  # false advice that promises less than this does no harm
 SLACK = 0.05  # the cure of a program is more than the remedy: calls around what it spares go, too
@@ -23,7 +23,7 @@ def test_verdict_and_advice(seed, tmp_path):
     row, made = program(seed)
     said = json.loads(called("why", write(made, tmp_path / "made"), "--json").stdout)["data"]
     advice, limits = said["advice"], [said["verdict"]["kind"], *said["verdict"]["limits"][:2]]
-    first = advice[0]["code"] if advice else ""
+    first = lever(advice[0]["code"]) if advice else ""
     assert first in row.advice.split(", "), [(one["code"], one["bound_ratio"]) for one in advice]
     assert set(limits) & set(row.limits.split()), limits
     assert not [one for one in advice if one["code"] in row.never and one["bound_ratio"] >= WORTH]

@@ -507,7 +507,7 @@ def next_capture(results: Results, limit: Limit, where: Sequence[Place], advice:
     gain = max(map(limit.gain, limit.limits), default=0.0)
     is_advised = any(one.is_limit and one.bound_ratio >= gain for one in advice)
     is_unnamed = any(one.is_unnamed and 2 * one.time_ns >= where[0].time_ns for one in where)
-    is_unnamed &= all(one.code != "host-code" for one in advice)  # which asks for stacks or ranges
+    is_unnamed &= all(one.code != "find-host-code" for one in advice)  # which asks for stacks or ranges
     if not limit.window_ns or (is_advised and not is_unnamed):
         return ""
     if f"next.{limit.reason}" in SENTENCES:

@@ -64,11 +64,9 @@ class Advice:
     @property
     def place(self) -> tuple[bool, float]:
         """In the order: first what saves most, by a replay of the change, else by the bound, or half of a time that is
-        no bound; half where it changes everything and names no place, asks for another recording first, or spares
-        launches alone, as a graph does; last what is paid once."""
+        no bound; half where it asks much, or spares launches alone, as a graph does; last what is paid once."""
         known = self.estimate_ns if self.estimate_ns >= 0 else self.bound_ns if self.is_bound else self.bound_ns / 2
-        is_unknown = self.code == "host-code" and not self.is_bound
-        is_half = bool(REMEDIES[self.code].asks) or self.resource == LAUNCHES or is_unknown
+        is_half = bool(REMEDIES[self.code].asks) or self.resource == LAUNCHES
         return self.resource == "none", -known / 2 if is_half else -known
 
 

@@ -88,6 +88,7 @@ class Situation:
         if not spent_ns > 0:
             return []
         evidence = REMEDIES[code].evidence(seen, {"spent_ns": int(spent_ns), **facts})
+        others = {"is_bound": not REMEDIES[code].acts, **others}
         return [Found(code, spent_ns, evidence + more, {**self.words, **words}, **others)]
 
     def window(self, column: str) -> int:
@@ -183,14 +184,14 @@ class Situation:
         return max(self.kernels["iteration_index"].nunique(), 1) if self.limit.scope != OUTSIDE else 1
 
     def is_repeated(self, *columns: str) -> bool:
-        """Whether two executions run kernels in the same order that are alike in these columns; fewer than three
-        executions say nothing against it."""
+        """Whether most executions run kernels in the same order as another one, alike in these columns; fewer than
+        three say nothing against it."""
         rows = self.kernels[self.kernels["iteration_index"].notna()]
         of = [rows["capture_id"], rows["iteration_index"]]
         place = rows.groupby(of, sort=False).cumcount() + 1
         alike = rows.groupby([*columns], sort=False, observed=True, dropna=False).ngroup() + 1
         order = (place * alike).groupby(of, sort=False).agg(["size", "sum"])
-        return len(order) < _FEW_EXECUTIONS or bool(order.duplicated().any())
+        return len(order) < _FEW_EXECUTIONS or order.duplicated(keep=False).mean() > 0.5
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
@@ -283,11 +284,22 @@ class Situation:
         )
 
     @cached_property
-    def waits(self) -> int:
-        """Host calls that waited for the device between two launches of the scope."""
+    def waits(self) -> pd.DataFrame:
+        """Host calls that waited for the device between two launches of the scope, by start."""
         waits = of_captures(self.results, "dependencies", self.limit.captures, ["kind", "start_ns"])
-        launched, synchronises = self.kernels["launch_start_ns"], waits["kind"].isin(SYNCHRONISATIONS)
-        return int((synchronises & waits["start_ns"].between(launched.min(), launched.max())).sum())
+        launched = self.kernels["launch_start_ns"]
+        is_inside = waits["start_ns"].between(launched.min(), launched.max())
+        return waits[waits["kind"].isin(SYNCHRONISATIONS) & is_inside].sort_values("start_ns")
+
+    @cached_property
+    def is_in_pieces(self) -> bool:
+        """Whether the host waits for the device between two launches of one execution, in most of them."""
+        of = ["capture_id", "iteration_index"]
+        launches = self.kernels[[*of, "launch_start_ns"]].dropna().astype("int64").sort_values("launch_start_ns")
+        how = {"left_on": "start_ns", "right_on": "launch_start_ns", "by": "capture_id"}
+        before, after = (pd.merge_asof(self.waits, launches, **how, direction=side) for side in ("backward", "forward"))
+        inside = before[before["iteration_index"].eq(after["iteration_index"])]
+        return 2 * len(inside[of].drop_duplicates()) > len(launches[of].drop_duplicates())
 
     @cached_property
     def blocking_count(self) -> int:

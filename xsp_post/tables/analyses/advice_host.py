@@ -27,6 +27,7 @@ _ELSEWHERE = ("host-code", "host-blocked")  # another thread can do it, with all
 _OF_BATCH = ("input_output", "thread_wait", "sleep")  # a larger batch needs more of it
 _WITH_BATCH = {"PyTorch", "JAX", "TensorFlow", "TensorRT"}  # what else runs may have nothing to give more of
 _BLOCKING = {"call": "launches that wait for their kernels", "place": "(unset CUDA_LAUNCH_BLOCKING)"}
+_PIECE = "what runs between two waits of the host"  # which no graph can hold
 _RECORDING = "that was recorded"
 _WITH_LEAD_IN = "with start-up"  # all before the first device work
 
@@ -40,7 +41,7 @@ def _loader(situation: Situation) -> list[Found]:
     spent = situation.lost(rows)
     # without its work, and that of its threads, beside it the rest of the step may be faster, too
     ideal = f"host:.*{LOADER}.*=none"
-    return situation.found("num-workers", spent, words={"workers": workers}, is_open=True, is_bound=False, ideal=ideal,
+    return situation.found("num-workers", spent, words={"workers": workers}, is_open=True, ideal=ideal,
                            surely=ideal)  # fmt: skip
 
 
@@ -81,7 +82,7 @@ def _launches(situation: Situation) -> list[Found]:
     mine = pd.concat([mine, graphs]) if in_pieces else mine
     values = situation.copies["is_small"] & situation.copies["direction"].eq("device to host")
     # who reads a value waits for it
-    breaks = max(situation.waits + situation.blocking_count, int(values.sum()))
+    breaks = max(len(situation.waits) + situation.blocking_count, int(values.sum()))
     breaks += int(situation.waited("allocation")["piece_count"].sum())
     launched = float((~is_whole / nodes.where(rows["is_node"], 1)).sum()) if len(rows) else count
     between = launched / max(breaks, 1)
@@ -95,10 +96,9 @@ def _launches(situation: Situation) -> list[Found]:
     can = limit.is_gpu and "MTIA" not in situation.platforms
     if can and in_graphs < MOST_GRAPH_RATIO and between >= LEAST_OPERATIONS and situation.is_repeated("name"):
         spent, is_fixed = situation.lost(pd.concat([mine, host])), situation.is_repeated("name", *SHAPE_OF_LAUNCH)
-        facts = {"kernel_count": count, "mean_ns": mean}
-        found += situation.found(
-            "cuda-graphs", spent, facts, "" if is_fixed else "grows", is_open=True, is_sure=is_fixed
-        )
+        words = {"model": _PIECE} if situation.is_in_pieces else {}
+        found += situation.found("cuda-graphs", spent, {"kernel_count": count, "mean_ns": mean}, words=words,
+                                 seen="" if is_fixed else "grows", is_open=True, is_sure=is_fixed)  # fmt: skip
     short = float((rows["duration_ns"] < SHORT_KERNEL_NS).mean()) if len(rows) else 0.0
     reads = int(values.sum()) / situation.execution_count
     is_loop = reads >= LEAST_READS and between < LEAST_OPERATIONS and short > 0.5
@@ -114,7 +114,7 @@ def _launches(situation: Situation) -> list[Found]:
         grows = causes["cause"].isin(_OF_BATCH) | causes.index.isin(situation.inside(LOADER).index)
         grows |= situation.is_lump(causes)  # has a remedy of its own
         found += situation.found("larger-batch", situation.lost(causes[~is_once & ~grows]),
-                                 {"what": what, "mean_ns": mean, "busy_ratio": busy}, is_bound=False)  # fmt: skip
+                                 {"what": what, "mean_ns": mean, "busy_ratio": busy})  # fmt: skip
     return found
 
 
@@ -131,7 +131,7 @@ def _reads(situation: Situation) -> list[Found]:
     blocking = situation.blocking_count
     later = int(gain * situation.limit.whole_ns)
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
-    of_reads = later if values.sum() >= (situation.waits + blocking) / 2 else 0
+    of_reads = later if values.sum() >= (len(situation.waits) + blocking) / 2 else 0
     if (spent := max(situation.lost(reads), of_reads)) and count >= 2:
         found = situation.found("item-in-step", spent, {"read_count": count}, is_open=True)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
@@ -139,14 +139,14 @@ def _reads(situation: Situation) -> list[Found]:
     of_copies = rows["owner"].str.contains(PATTERNS["copies"]) & rows["detail"].str.contains("(?i)mem ?cpy")
     across = situation.copies.loc[situation.copies["direction"].ne("device to device"), "is_small"]
     of_copies &= not across.mean() > 0.5
-    if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > situation.waits / 2:
+    if situation.is_torch and rows.loc[of_copies, "piece_count"].sum() > len(situation.waits) / 2:
         later = 0
     rows = rows[~of_copies]
     others = _place_of(situation, "remove-synchronization", rows, later)
     if later > situation.lost(rows):
         words = others[0].words if others else {"call": "calls that wait for the device", "place": "inside the loop"}
-        words = _BLOCKING if blocking > situation.waits else words
-        facts = {"wait_count": situation.waits + blocking}
+        words = _BLOCKING if blocking > len(situation.waits) else words
+        facts = {"wait_count": len(situation.waits) + blocking}
         others = situation.found("remove-synchronization", later, facts, "late", words=words)
     return found + [replace(one, is_open=True) for one in others]
 
@@ -174,12 +174,10 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     facts = {"pieces": _pieces(rows), "most": most}
     call = str(calls.idxmax()) or "the call"
     pattern = situation.place(rows) if code in _ELSEWHERE else ""
-    # without a name for the code, in a range that does other things, too, nobody knows what it is
-    is_sure = code != "host-code" or bool(pattern or calls.idxmax())
-    is_bound = is_sure and (situation.limit.is_gpu or code not in _ELSEWHERE)  # operators of a CPU share its caches
+    shares_caches = {"is_bound": False} if code in _ELSEWHERE and not situation.limit.is_gpu else {}  # on a CPU
     ideal, surely = (f"host:{pattern}={value}" if pattern else "" for value in ("none", "0x"))
     return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(pattern),
-                           ideal=ideal, surely=surely, is_sure=is_sure, is_bound=is_bound)  # fmt: skip
+                           ideal=ideal, surely=surely, **shares_caches)  # fmt: skip
 
 
 def _pieces(rows: pd.DataFrame) -> str:
@@ -229,8 +227,10 @@ def _host(situation: Situation) -> list[Found]:
         call = str(mine.sort_values("idle_ns", ascending=False)["call_name"].iloc[0])
         platforms = situation.platforms & {PYTHON} if situation.is_nsys else situation.platforms
         stacks = words_for(platforms)["stacks"]  # of the tool that recorded
-        call = f" ({call})" if call else ""
-        found += _place_of(situation, "host-code", mine, call=call, stacks=stacks, find=_find(situation, mine))
+        # without a name for the code, in a range that does other things, too, nobody knows what it is
+        is_known = bool(situation.place(mine) or mine["call_name"].any())
+        words = {"call": f" ({call})" if call else "", "stacks": stacks, "find": _find(situation, mine)}
+        found += _place_of(situation, "host-code" if is_known else "find-host-code", mine, **words)
     return found
 
 

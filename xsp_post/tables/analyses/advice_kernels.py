@@ -204,7 +204,7 @@ def _elementwise(situation: Situation) -> list[Found]:
 
 
 def _layouts(situation: Situation) -> list[Found]:
-    return situation.found("layout", situation.window("layout_ns"), is_bound=False)  # others are faster then, too
+    return situation.found("layout", situation.window("layout_ns"))
 
 
 def _launch_shape(situation: Situation) -> list[Found]:

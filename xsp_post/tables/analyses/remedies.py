@@ -21,9 +21,10 @@ class Remedy(NamedTuple):
     change: str
     what: str
     needs: str
-    promises: str
     assumed: str
     seen: dict[str, str]
+    promises: str = ""
+    acts: str = ""
     ideal: str = ""
     surely: str = ""
     unsure: str = ""
