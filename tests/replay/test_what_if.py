@@ -220,3 +220,18 @@ def test_no_interval_reaches_below_zero_time(tmp_path):
     program = lodgers.draw(777007)
     prediction = what_if(analyze([machine.write(program, tmp_path / "program")]), ["kernel:.*=0.5x"])
     assert prediction.period.low_ns == 0 < prediction.period.predicted_ns < prediction.period.high_ns / 2
+
+
+@pytest.mark.parametrize("text", ["solve", "frame"])
+def test_executions_have_the_name_that_the_tree_has_for_them(text, tmp_path):
+    """No kind of execution is known of such a text: each was called a pass."""
+    builder = ExportBuilder().process(100).thread(100)
+    for step in range(8):
+        begin = 1_000_000 * step
+        for k in range(20):
+            at = begin + 20_000 * k
+            builder.kernel("gemm", launch=(at, at + 5_000), run=(at + 10_000, at + 18_000))
+        builder.range(f"{text} {step}", begin, begin + 500_000)
+    results = analyze([builder.write(tmp_path / "a.sqlite")])
+    assert what_if(results, ["host=0.5x"]).execution == text
+    assert text in set(results.frame("execution_candidates")["name"])

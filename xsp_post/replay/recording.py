@@ -1,5 +1,6 @@
 """Tables of a capture → the host calls and device operations of a replay, as arrays in the recorded order."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -191,6 +192,13 @@ def main_executions(iterations: pd.DataFrame, of_every_kind: bool = False) -> tu
         return iterations.iloc[:0], ""
     label = str(weight.idxmax())
     return steady[(labels == label) | of_every_kind].sort_values(["process_id", "start_ns"]), label
+
+
+def name_of_executions(results: Results, captures: int | Sequence[int]) -> str:
+    """What the tree calls the executions of these captures; "" where they have several names."""
+    known = of_captures(results, "execution_candidates", captures, ["name", "is_chosen"])
+    names = known.loc[known["is_chosen"].astype(bool), "name"].astype(str).unique().tolist()
+    return names[0] if len(names) == 1 else ""
 
 
 def _part(results: Results, capture_id: int, iterations: pd.DataFrame) -> tuple[int, int] | None:

@@ -15,6 +15,7 @@ from xsp_post.replay.critical_path import limit_of, measured_path
 from xsp_post.replay.executions import Clock, Executions, elapsed, measure, recorded_clock, simulated_clock
 from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, identity_of, margin_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
+from xsp_post.replay.recording import name_of_executions
 from xsp_post.replay.resources import Altered
 
 # What a kind of change is predicted within at least, by its word (else `LEAST_MARGIN_RATIO`): the half width that holds
@@ -102,8 +103,10 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     path = _path(results, replace(graph, amounts=altered.amounts), whole.executions, clock, replayed.steps)
     before = _path(results, graph, every, recorded_clock(graph), identity.replayed.steps)
     limit, ratio = limit_of(path)
+    known = executions.index.max() >= 0
+    name = (name_of_executions(results, capture_id) if known else "") or executions.label
     return Prediction(
-        capture_id, source_name, executions.label, len(executions.index), effects,
+        capture_id, source_name, name, len(executions.index), effects,
         made["latency_ns"], made["elapsed_ns"], made.get("period_ns"), error,
         max(_spread(recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio, limit_of(before)[0],
     )  # fmt: skip

@@ -15,6 +15,7 @@ from xsp_post.base.texts import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import is_of_family
+from xsp_post.replay.recording import name_of_executions
 from xsp_post.reports.pick import starred
 from xsp_post.reports.text import alike_kernels, called, inferred, short_kernel, shorten, visible
 from xsp_post.reports.tree_rows import STRUCTURELESS
@@ -144,9 +145,8 @@ def _of_resource(results: Results, limit: Limit, resource: str, most: int) -> li
 
 def _between(results: Results, limit: Limit) -> tuple[str, str]:
     """``between executions of {name}`` and the name; without one where they have several."""
-    known = of_captures(results, "execution_candidates", limit.captures, ["name", "is_chosen"])
-    names = known.loc[known["is_chosen"].astype(bool), "name"].astype(str).unique().tolist()
-    return (SENTENCES["bar.between-of"], _short(names[0])) if len(names) == 1 else (SENTENCES["bar.between"], "")
+    name = name_of_executions(results, limit.captures)
+    return (SENTENCES["bar.between-of"], _short(name)) if name else (SENTENCES["bar.between"], "")
 
 
 def _rows_of(paths: pd.DataFrame, of: pd.DataFrame) -> np.ndarray:
