@@ -323,6 +323,15 @@ def test_few_layers_that_scatter_apart_share_nothing_but_the_speed():
     assert sum(courses) <= 5
 
 
+def test_a_change_of_one_of_few_layers_is_not_the_machine_s():
+    """It moves the median of four by less than their noise, and the latency with it."""
+    for seed in (1, 2):
+        random = np.random.default_rng([seed, 60, 4, 7])
+        logs, first = random.normal(0, 0.003, (60, 4)), int(random.integers(15, 45))
+        logs[first:, 0] += 0.1
+        assert of_layers(1e6 * np.exp(logs)) == [("step", first)]
+
+
 def test_a_layer_that_drifts_under_such_load_is_told_as_a_drift():
     """Six times as long at the end, in a straight line; what the speed of the machine explains of it bends the rest."""
     for seed in (100, 101, 103):
@@ -407,6 +416,14 @@ def test_a_history_without_change_says_within_what():
     assert first.startswith("Nothing changed in 9 captures: first and second half differ by −") and " … +" in first
     few = course([10e6, 10e6])
     assert history_lines(few, history_table(few))[0].startswith("A history needs at least 4 captures")
+
+
+def test_halves_that_surely_differ_are_not_said_to_be_the_same():
+    """Two captures on each side are too few for a change at the rate of false alarms that is said."""
+    layers = history(3, 4).values[:, 1:4]
+    layers[2:, 0] *= 1.5
+    values = generated(np.column_stack([layers.sum(axis=1), layers]))
+    assert history_lines(values, history_table(values))[0].startswith("No change is sure in 4 captures, though first")
 
 
 def test_names_of_a_history_are_shown_as_text():

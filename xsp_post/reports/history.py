@@ -113,7 +113,8 @@ def _nothing(rows: pd.DataFrame) -> str:
         return _said("few", count=2 * LEAST_SIDE)
     before, _, low, high = sizes(latency, floors(latency), 0, count // 2, count)[:, 0]
     ends = format_ratio_interval(low / before, high / before)
-    return f"{_said('nothing', count=count, ends=ends)} {_said('rate', rate=f'{ALARM_RATE * 1000:g}')}"
+    said = _said("nothing" if low <= 0 <= high else "unsure", count=count, ends=ends)
+    return f"{said} {_said('rate', rate=f'{ALARM_RATE * 1000:g}')}"
 
 
 def next_capture(rows: pd.DataFrame, changes: pd.DataFrame) -> str:

@@ -159,12 +159,26 @@ def changes_of(table: pd.DataFrame) -> tuple[list[Change], np.ndarray]:
     found = changes(logs, floor, least, ALARM_RATE / 2, _are_sums(table), common[:, : common.shape[1] * follows])
     # from one capture to the next: a change is one of many
     power = np.linalg.pinv(np.diff(common, axis=0)) @ np.diff(logs, axis=0) if follows else np.ones((1, len(mean)))
-    course = common - common.mean(axis=0)  # the model's latency has as much of it as fits
-    course = course @ (np.linalg.pinv(course) @ logs[:, :1]) if follows else course
+    kept = _without(table, found)  # where few layers are, one that changed moves their median a little
+    course = np.column_stack([np.log(slowness_of(kept)), common[:, 1:]])
+    course -= course.mean(axis=0)  # the model's latency has as much of it as fits
+    course = course @ (np.linalg.pinv(course) @ np.log(kept.to_numpy()[:, :1])) if follows else course
     machine = changes(course, np.array([_LEAST_SPREAD]), np.log1p([_LEAST_CHANGE]), ALARM_RATE / 2)
     found += [one._replace(kind=MACHINE) for one in machine if one.kind == STEP]  # what drifts is followed
     usual = (values + _RESOLUTION_NS) * np.exp(-common @ power) - _RESOLUTION_NS
     return sorted(found, key=lambda one: (one.first, one.end)), usual
+
+
+def _without(table: pd.DataFrame, found: list[Change]) -> pd.DataFrame:
+    """The values of a workload without what the program changed of the measures that show it."""
+    place = np.arange(len(table)) + 1
+    known = [np.clip((place - one.first) / (one.end + 1 - one.first), 0, 1) for one in found]
+    logs = np.log(table.to_numpy(float) + _RESOLUTION_NS)
+    change = np.linalg.pinv(np.column_stack([np.ones(len(table)), *known])) @ logs
+    for number, one in enumerate(found):
+        members = [*one.members]
+        logs[:, members] -= known[number][:, None] * change[number + 1, members]
+    return pd.DataFrame(np.exp(logs), columns=table.columns)
 
 
 def _shared(layers: np.ndarray, floor: np.ndarray, common: np.ndarray) -> np.ndarray:
