@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.replay.simulate import NEVER, ZERO, Program, run
+from xsp_post.replay.simulate import NEVER, ZERO, Program, lanes_of, run
 
 
 def made_program(count: int, width: int, seed: int) -> Program:
@@ -36,6 +36,14 @@ def step_by_step(program: Program) -> list[int]:
 def test_chunks_give_what_single_steps_give(count, width, seed):
     program = made_program(count, width, seed)
     assert run(program).tolist() == step_by_step(program)
+
+
+def test_lanes_serve_the_same_steps_with_other_times():
+    program = made_program(301, 5, 3)
+    lanes = lanes_of(program.target, program.first, program.second, program.register_count)
+    for seed in (4, 5):
+        program.first_ns = np.random.default_rng(seed).integers(0, 100, 301)
+        assert run(program, lanes).tolist() == step_by_step(program)
 
 
 def test_no_steps_no_times():

@@ -21,7 +21,7 @@ from xsp_post.arrays.cutting import distinct
 from xsp_post.replay.edges import DEVICE_WAIT, EVENT_WAIT, WAITS
 from xsp_post.replay.learning import CLEARLY_NS, Learnt, ended_before
 from xsp_post.replay.recording import Recording
-from xsp_post.replay.simulate import NEVER, ZERO, Program, run
+from xsp_post.replay.simulate import NEVER, ZERO, Program, lanes_of, run
 
 CALL, OPERATION, RETURN, ROOM, RECORD, ORDER, ARRIVAL, HANDOVER = range(8)  # kinds of step
 # Threads of a process work side by side, rather than in turns, where more of the changes from one to another than this
@@ -88,6 +88,10 @@ class _Layout:
         return Program(
             self.target, self.first, times[self.first_at], self.second, times[self.second_at], self.register_count
         )
+
+    @cached_property
+    def lanes(self) -> tuple[np.ndarray, ...]:
+        return lanes_of(self.target, self.first, self.second, self.register_count)
 
     @cached_property
     def rows(self) -> tuple[np.ndarray, ...]:
@@ -383,7 +387,7 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
     meetings = amounts.meetings
     bounds = np.concatenate([room, arrival])
     most = min(max(_MOST_STEPS // max(len(program), 1), _FEWEST_RUNS), _MOST_RUNS)
-    at, runs, settled = run(program), 1, True
+    at, runs, settled = run(program, layout.lanes), 1, True
     while len(bounds):
         start = at[position] - amounts.duration_ns
         last = np.repeat(start[meetings].max(axis=1), meetings.shape[1]) if len(meetings) else arrival
@@ -394,7 +398,7 @@ def replay(graph: Graph, amounts: Amounts | None = None) -> Replayed:
             settled = False
             break
         program.second_ns[bounds] = wanted
-        at, runs = run(program), runs + 1
+        at, runs = run(program, layout.lanes), runs + 1
     end = at[position]
     call_end = np.empty(len(graph.recording.calls), np.int64)
     call_end[layout.index[calls]] = at[calls]

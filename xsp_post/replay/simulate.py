@@ -34,34 +34,33 @@ class Program:
         return len(self.target)
 
 
-def run(program: Program) -> np.ndarray:
+def lanes_of(target: np.ndarray, first: np.ndarray, second: np.ndarray, register_count: int) -> tuple[np.ndarray, ...]:
+    """The registers of steps, whatever their times, as (step of the chunk, chunk). They are numbered chunk after chunk;
+    what fills the last chunk writes what `ZERO` holds."""
+    most = max(1, _STATE_BYTES // (8 * register_count**2))
+    chunks = int(min(max(1, round((2 * len(target)) ** 0.5)), most))
+    shape, begins = (-(-len(target) // chunks), chunks), np.arange(chunks) * register_count
+    return tuple(_side_by_side(values, ZERO, shape) + begins for values in (target, first, second))
+
+
+def _side_by_side(values: np.ndarray, fill: int, shape: tuple[int, ...]) -> np.ndarray:
+    full = np.full(shape[::-1], fill, np.int64)
+    full.ravel()[: len(values)] = values
+    return np.ascontiguousarray(full.T)
+
+
+def run(program: Program, lanes: tuple[np.ndarray, ...] = ()) -> np.ndarray:
     """Simulate: when every step is done, ns; all registers are 0 at the beginning. Shape (steps,)."""
-    count, width = len(program), program.register_count
-    if not count:
+    if not len(program):
         return np.zeros(0, np.int64)
-    most = max(1, _STATE_BYTES // (8 * (width + 1) ** 2))
-    chunks = int(min(max(1, round((2 * count) ** 0.5)), most, count))
-    length = -(-count // chunks)
-    columns = _columns(program, chunks, length)
-    states = _states_between(columns, chunks, width + 1)
-    at = np.empty((length, chunks), np.int64)
+    target, first, second = lanes or lanes_of(program.target, program.first, program.second, program.register_count)
+    times = (_side_by_side(program.first_ns, 0, target.shape), _side_by_side(program.second_ns, NEVER, target.shape))
+    columns, at = (target, first, times[0], second, times[1]), np.empty_like(target)
+    states = _states_between(columns, target.shape[1], program.register_count)
     for k, (target, first, first_ns, second, second_ns) in enumerate(zip(*columns)):
         one, other = states.take(first) + first_ns, states.take(second) + second_ns
         states[target] = np.maximum(one, other, out=at[k])
-    return at.T.ravel()[:count].copy()
-
-
-def _columns(program: Program, chunks: int, length: int) -> tuple[np.ndarray, ...]:
-    """The program's columns as (step of the chunk, chunk); what fills the last chunk writes a register of its own.
-    Registers are numbered chunk after chunk."""
-    spare = program.register_count
-    begins, same = np.arange(chunks) * (spare + 1), np.zeros(1, np.int64)
-    names = (program.target, program.first, program.first_ns, program.second, program.second_ns)
-    padded = []
-    for values, fill, begin in zip(names, (spare, ZERO, NEVER, ZERO, NEVER), (begins, begins, same, begins, same)):
-        full = np.append(values, np.full(chunks * length - len(values), fill, np.int64)).reshape(chunks, length)
-        padded.append(np.add(full.T, begin, out=np.empty((length, chunks), np.int64)))
-    return tuple(padded)
+    return at.T.ravel()[: len(program)]
 
 
 def _states_between(columns: tuple[np.ndarray, ...], chunks: int, width: int) -> np.ndarray:
