@@ -12,7 +12,7 @@ import pandas as pd
 
 from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.joins import lookup
-from xsp_post.arrays.repeats import numbered
+from xsp_post.arrays.repeats import dense, numbered
 from xsp_post.arrays.rollup import holds, sums_per_node
 from xsp_post.hardware.gpus import relative_rates
 from xsp_post.model.results import Results, frame_or_empty, of_captures
@@ -187,11 +187,12 @@ class Situation:
         """Whether most executions run kernels in the same order as another one, alike in these columns; fewer than
         three say nothing against it."""
         rows = self.kernels[self.kernels["iteration_index"].notna()]
-        of = [rows["capture_id"], rows["iteration_index"]]
-        place = rows.groupby(of, sort=False).cumcount() + 1
-        alike = rows.groupby([*columns], sort=False, observed=True, dropna=False).ngroup() + 1
-        order = (place * alike).groupby(of, sort=False).agg(["size", "sum"])
-        return len(order) < _FEW_EXECUTIONS or order.duplicated(keep=False).mean() > 0.5
+        run, first = numbered(rows, ["capture_id", "iteration_index"])
+        by_run, size = np.argsort(run, kind="stable"), np.bincount(run)
+        place = np.arange(len(run)) - np.repeat(np.cumsum(size) - size, size) + 1
+        total = sums_per_node(run[by_run], place * (numbered(rows, [*columns])[0][by_run] + 1), len(first))
+        order, _ = dense(size, total)
+        return len(first) < _FEW_EXECUTIONS or bool((np.bincount(order)[order] > 1).mean() > 0.5)
 
     @cached_property
     def kernels(self) -> pd.DataFrame:
