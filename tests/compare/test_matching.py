@@ -15,6 +15,7 @@ from properties import examples
 
 from xsp_post.compare import matching
 from xsp_post.compare.matching import BASE, OTHER, match_cases, renamed_layers, with_base_paths
+from xsp_post.model.results import Analysis
 
 _CASES = st.lists(
     st.tuples(
@@ -133,3 +134,40 @@ def test_layers_that_stand_elsewhere_as_another_call_are_not_renamed():
     renamed = renamed_layers(samples)
     assert renamed.empty
     assert with_base_paths(samples, renamed)["layer_path"].tolist() == samples["layer_path"].tolist()
+
+
+_TIMED = st.tuples(
+    st.integers(0, 1), st.integers(0, 2), st.sampled_from(["void gemm<1>(int)", "gemm<2>", "copy"]),
+    st.sampled_from(["", "net.py:1", "net.py:2"]), st.integers(1, 4),
+)  # fmt: skip
+
+
+def _line_by_loop(sides, wanted):
+    """The line with most time of a (layer, name), of the base where it knows one; None where two have as much."""
+    for kernels in sides:
+        spent = Counter()
+        for _, layer, name, line, time in kernels:
+            if line and (("", "a", "b")[layer], "copy" if name == "copy" else "gemm") == wanted:
+                spent[line] += time
+        if spent:
+            (line, most), *rest = spent.most_common()
+            return None if rest and rest[0][1] == most else line
+    return ""
+
+
+@examples(60)
+@given(st.lists(_TIMED, max_size=6), st.lists(_TIMED, max_size=6))
+def test_the_line_of_a_kernel_is_where_most_of_its_time_was_made_from(base, other):
+    layers = pd.DataFrame({"capture_id": [0, 0, 1, 1], "layer_index": [1, 2, 1, 2], "layer_path": ["a", "b"] * 2})
+    columns = ["capture_id", "layer_index", "name", "source_line", "duration_ns"]
+    sides = [
+        SimpleNamespace(results=Analysis({"kernels": pd.DataFrame(rows, columns=columns), "layers": layers}))
+        for rows in (base, other)
+    ]
+    keys = ["layer_path", "name"]
+    table = pd.DataFrame([(path, name) for path in ("", "a", "b") for name in ("gemm", "copy")], columns=keys)
+    found = matching.with_source_lines(table, sides, keys)
+    assert found[keys].equals(table)
+    for path, name, line in found.itertuples(index=False):
+        expected = _line_by_loop((base, other), (path, name))
+        assert line == expected or (expected is None and line)
