@@ -168,6 +168,7 @@ SHOWN = {
     "passes_like_a_layer_of_two_attentions": "a pass of two layers is told by these as they begin, at last",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "operators_of_blocks": "operators change nothing of what blocks are, in networks of convolutions, too",
+    "pass_beside_a_part": "where a part holds most of an execution, what it leaves is looked into by itself",
     "operators_of_convolutions": "a convolution, its norm and its activation are a layer, not three of their operators",
     "convolutions_of_other_shapes": "where no kind of block holds most products, each of these is a layer",
     "teacher_beside_a_student": "what holds more products than it has turns is a pass, not a layer",
