@@ -13,9 +13,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from builders import ExportBuilder
+from generators.machine import write
 from generators.simulator import Act, Machine, Program, World
 from helpers import called
 from test_compare import run
+from told_score import program_of
 
 from xsp_post.base.errors import BarNotMetError, UndecidedError
 from xsp_post.compare import check_bars, compare, parse_bar
@@ -252,6 +254,14 @@ def test_executions_that_hold_several_of_the_other_side_are_no_unit(marked, gues
     assert float(times[2]) / float(times[1]) == pytest.approx(ratio, abs=0.03)
     if word == "Faster":
         assert_parts_sum(said)
+
+
+def test_forecasts_and_their_steps_are_no_unit(tmp_path):
+    """One program twice: its steps are found in one recording, the ranges around five of them each in the other."""
+    sides = [analyze([write(program_of("weather_rollout", ranges), tmp_path / ranges)]) for ranges in ("marks", "all")]
+    said = compare(*sides).frame("compare_summary").set_index("subject")["statement"]
+    assert [len(side.frame("iterations")) for side in sides] == [20, 4]
+    assert re.match(r"The same: [\d.]+ ms → [\d.]+ ms for the same kernels", said["verdict"]), said["verdict"]
 
 
 def test_ranges_of_one_name_are_one_unit_whatever_they_hold(tmp_path):

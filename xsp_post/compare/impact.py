@@ -95,17 +95,19 @@ def impact(sides: list[Side], *, has_executions: bool, is_period: bool = False) 
 
 def are_unlike(sides: list[Side]) -> bool:
     """Whether an execution of one side holds the work of several of the other: nearly all kernels of one name and shape
-    more often in it, other numbers of executions in as many outermost ranges of the same names, or no kernel on both
-    sides. Else executions that somebody marked alike on both sides are one thing, whatever they hold."""
+    more often in it, other numbers of executions in as many outermost ranges of the same names, no kernel on both
+    sides, or executions of one side alone and none in common. Else executions that somebody marked alike on both sides
+    are one thing, whatever they hold."""
     chosen = [deepest(side.results) for side in sides]
     units = [_executions(side, ids)[0] for side, ids in zip(sides, chosen)]
+    has_common = all((side.pair_of_case >= 0).any() for side in sides)
     if not all(units):
-        return False
+        return any(units) and not has_common
     is_apart = max(units) > _MOST_APART * min(units)
     if is_apart and _marked_alike([_outermost(side.results, ids) for side, ids in zip(sides, chosen)]):
         return True
     marks = [frame_or_empty(side.results, "iterations", ["is_inferred"])["is_inferred"].astype(bool) for side in sides]
-    if all((side.pair_of_case >= 0).any() for side in sides) and not any(mark.any() for mark in marks):
+    if has_common and not any(mark.any() for mark in marks):
         return False
     shapes = _side_by_side([_kernels(side, ids, True) for side, ids in zip(sides, chosen)], ["name", *GEOMETRY])
     common = shapes[shapes[["base_count", "other_count"]].all(axis=1)]
