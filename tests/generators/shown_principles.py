@@ -844,22 +844,6 @@ def _blocks_of_two(d):
     d.one("sgemm_head", 20, "aten::linear")
 
 
-def operators_of_convolutions():
-    """Nine ranges of a PyTorch trace; in each nine convolutions of other shapes with their norms and activations."""
-    d = desk("torch")
-    for _ in range(9):
-        with d.new("x"), d.put("predict"):
-            for n in range(9):
-                with d.new("l"):
-                    name = f"sm80_xmma_fprop_implicit_gemm_tilesize{64 + n}x32x32_cudnn"
-                    d.one(name, 6 + 4 * n, "aten::conv2d")
-                    d.one("bn_fw_tr_1C11", 9, "aten::batch_norm")
-                    d.one("clamp_min", 3, "aten::relu")
-            d.item()
-        d.idle(300, 900)
-    return d.program("", "x", "l")
-
-
 def graph_layers_in_nearly_all_of_a_pass():
     """Two rounds of seven passes of five layers that look up neighbours; four launches more end a round."""
     d = desk()

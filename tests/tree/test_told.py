@@ -73,8 +73,6 @@ RIGHT = (
     ("ebm_langevin", "none"), ("gptq_blocks", "none"), ("json_decoder", "none"), ("perceiver_rows", "none"),
     # decisions that the host reads in a step, forecasts of several passes
     ("tsp_pomo", "marks"), ("weather_rollout", "all"),
-    # a convolution with what follows it is a layer, whatever operators were recorded
-    ("pgd_adversarial", "all"), ("yolov8_track_video", "all"),
 )  # fmt: skip
 
 
@@ -99,6 +97,7 @@ READ_WRONGLY = {
     ("bench_attention", "none", "executions"): "each call of a timed loop is an execution, not each setting",
     ("grpo_round", "marks", "executions"): "a stage that is named once an iteration is no execution unless all are",
     ("sam_prompts", "all", "layers"): "operators of a decoder are no layers",
+    ("pgd_adversarial", "all", "layers"): "a convolution with what follows it is a layer, in a step of six passes",
     ("neural_ode", "none", "layers"): "a field is evaluated four times in a step of its solver",
     ("gnn_full_batch", "none", "layers"): "layers begin with the lookup of neighbours",
     ("nerf_rays", "none", "layers"): "two networks of linear layers, one after the other",
@@ -106,6 +105,7 @@ READ_WRONGLY = {
     ("rwkv_generate", "none", "executions"): "a token of a prompt is one pass of three layers, though nothing waits",
     ("slowfast_kinetics", "none", "layers"): "residual blocks of two paths, turn by turn",
     ("yolov8_track_video", "none", "executions"): "the last frame has fewer turns of its loop over boxes, and is one",
+    ("yolov8_track_video", "all", "layers"): "a convolution, its norm and its activation are a layer, not three",
     ("rnnt_transcribe", "none", "executions"): "a step of a search that calls an LSTM is one, as are those without",
     ("rnnt_transcribe", "all", "layers"): "layers of an encoder end before the steps of a search, which are none",
     ("cyclegan_train", "none", "layers"): "four networks of convolutions in one step",

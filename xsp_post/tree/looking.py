@@ -76,14 +76,15 @@ def outside_ranges(draft: Draft) -> Draft:
     rows = np.flatnonzero(draft.works())
     if not uncovered[rows].any():
         return draft
-    found = _inferred(draft, rows, is_covered=~uncovered[rows])
+    told = inside_of(operators, nodes)[draft.node[rows]]
+    found = _inferred(draft, rows, is_covered=~uncovered[rows], has_operator=told)
     if not len(found.nodes):
         return draft.said("", found.findings)
     around = _around_passes(draft, found, rows)
     is_other = inside_of(beside, nodes)[draft.node[rows]] & (around < 0)
     if is_other[found.node_of_launch >= 0].any() or _homes(found, around, draft.constants) is None:
         # no pass crosses the end of one of them, and ranges without several passes are not looked into
-        again = _inferred(draft, rows, is_covered=~uncovered[rows] | is_other, home=around)
+        again = _inferred(draft, rows, is_covered=~uncovered[rows] | is_other, has_operator=told, home=around)
         found = again if is_other.any() or len(again.nodes) else found
         if not len(found.nodes):
             return draft.said("", found.findings)
@@ -366,7 +367,8 @@ def blocks_inside(draft: Draft) -> Draft:
         return draft
     from xsp_post.tree.structure.find import infer_inside
 
-    frame = launch_columns(draft.trace, draft.activities, rows)
+    told = inside_of(operators, nodes)[draft.node[rows]]
+    frame = launch_columns(draft.trace, draft.activities, rows).assign(has_operator=told)
     homes, owner = np.unique(home_of_node[draft.node[rows]], return_inverse=True)
     series, phases = _kinds(names, nodes, homes)
     found, home_of_iteration = infer_inside(frame, draft.trace.strings, owner, series, phases, draft.constants)

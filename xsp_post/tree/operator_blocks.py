@@ -57,8 +57,7 @@ def name_by_operators(
     found: pd.DataFrame, node_of_launch: np.ndarray, node: np.ndarray, duration: np.ndarray, operators: np.ndarray,
     names: NodeNames, nodes: pd.DataFrame,
 ) -> None:  # fmt: skip
-    """Blocks and stretches of ``found`` named by the operators in them (in place), those of one name alike. The type of
-    a block that no guess says more of is that of its operators which holds most of all time.
+    """Blocks and stretches of ``found`` named by the operators in them (in place), those of one name alike.
 
     node_of_launch: row of found per launch (−1); node, duration: the recorded node and device time of each launch;
     operators: outermost operator ranges, bool per node.
@@ -74,16 +73,15 @@ def name_by_operators(
         holder = np.where(holder >= 0, holder, np.where(above >= 0, holder[np.maximum(above, 0)], -1))
     placed = node_of_launch >= 0
     block = np.where(placed, holder[np.maximum(node_of_launch, 0)], -1)
-    told = np.flatnonzero((block >= 0) & (folded >= 0))
-    held = np.bincount(folded[told], np.maximum(duration[told], 1))[folded[told]]
-    order, leading = told[np.argsort(held, kind="stable")], np.full(len(found), -1)
-    leading[block[order]] = folded[order]  # the heaviest stays, written last
-    rows = np.flatnonzero((leading >= 0) & found["kind"].eq("block") & found["folded_name"].str.startswith("block"))
-    found.loc[rows, "layer_type"] = [_operator(names, one) for one in leading[rows].tolist()]
     text, plain = found["name"].to_numpy(object).copy(), found["folded_name"].to_numpy(object).copy()
     number, kinds = pd.factorize(plain)
-    for kind in np.unique(number[block[told]]).tolist():  # different names of inferred nodes: a few
-        rows, mine = np.flatnonzero((number == kind) & is_named), told[number[block[told]] == kind]
+    for kind in range(len(kinds)):  # different names of inferred nodes: a few
+        rows = np.flatnonzero((number == kind) & is_named)
+        if not len(rows):
+            continue
+        mine = np.flatnonzero((block == rows[len(rows) // 2]) & (folded >= 0))
+        if not len(mine):
+            continue
         label = _label(folded[mine], duration[mine], names)
         text[rows] = [_called(t, label) for t in text[rows].tolist()]
         plain[rows] = _called(str(kinds[kind]), label)
@@ -102,8 +100,4 @@ def _label(folded: np.ndarray, duration: np.ndarray, names: NodeNames) -> str:
     codes, used = pd.factorize(folded)
     time = np.bincount(codes, weights=np.maximum(duration, 1))
     shown = np.sort(np.argsort(-time, kind="stable")[:_MOST_NAMED])
-    return ", ".join(_operator(names, used[k]) for k in shown.tolist())
-
-
-def _operator(names: NodeNames, folded: int) -> str:
-    return str(names.folded_names[folded]).rpartition(": ")[2]
+    return ", ".join(str(names.folded_names[used[k]]).rpartition(": ")[2] for k in shown.tolist())

@@ -70,8 +70,9 @@ def infer(
     launches  one row per kernel execution or opaque graph launch, any order: process_index, thread_index,
               name_id, launch_start_ns, launch_end_ns (−1: no launch row; such are left out), start_ns, end_ns
               (device), all integer; optional device_id, context_id, stream_id, grid_x … block_z, graph_id, home (the
-              range around it: no execution reaches from one into the next), and is_covered (bool: a recorded range
-              accounts for it: it helps to find what repeats, but gets no inferred node)
+              range around it: no execution reaches from one into the next), is_covered (bool: a recorded range
+              accounts for it: it helps to find what repeats, but gets no inferred node), and has_operator (bool: an
+              operator was recorded around it, which may be a layer)
     names     kernel names that name_id indexes
     hints     optional: process_index, thread_index, start_ns and is_wait (else: a copy) of the host's waits and copies
     """
@@ -234,7 +235,8 @@ def _sequence(
             known, structure = (plain, *known[1:]), folded
             if not len(executions):
                 executions = find_executions(structure, own, owner)
-    return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]))
+    told = launches["has_operator"].to_numpy()[rows] if "has_operator" in launches else np.zeros(len(rows), bool)
+    return Sequence(*known, rows, launch_start, launch_end, structure, executions, int(process[0]), told)
 
 
 def _in_launch_order(launches: pd.DataFrame, rows: np.ndarray) -> np.ndarray:

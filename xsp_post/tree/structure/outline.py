@@ -55,6 +55,7 @@ class Sequence(Launches):
     structure: Structure
     executions: Executions
     process_index: int
+    has_operator: np.ndarray  # whether an operator that may be a layer was recorded around each launch
     phase_of_series: tuple[str, ...] = ()  # where known: what the executions of each series are
     homes: np.ndarray | None = None  # number of the recorded range that each execution stands for; none: inferred
 
@@ -207,8 +208,8 @@ def _blocks(sequence: Sequence, homes: pd.DataFrame) -> pd.DataFrame:
 def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
     """Where convolutions lead a forward pass, and no kind of block holds most of its products (several each, no more
     than it has turns: such a turn is a pass, unless it is one attention's; or one in a row), the products are the
-    layers, with a kind for each family. Products that follow one another directly are one: a convolution with what
-    transforms its input."""
+    layers: their operators, where recorded, else with a kind for each family. Products that follow one another
+    directly are one: a convolution with what transforms its input."""
     traits, constants, kinds = sequence.traits, sequence.constants, sequence.structure.kinds
     products = np.flatnonzero(are_products(traits, np.arange(len(sequence))))
     apart = products[np.diff(products, prepend=-2) > 1]
@@ -244,13 +245,14 @@ def _with_products(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame
 
 
 def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) -> pd.DataFrame:
-    """A layer for each product in the homes, up to the next one. All begin as the home does, and a last one is as long
-    as usual."""
+    """A layer for each product in the homes, up to the next one, but for those whose operators were recorded. All begin
+    as the home does, and a last one is as long as usual."""
     first, last, owner = (homes[column].to_numpy() for column in ("start", "end", "iteration_index"))
     home = np.searchsorted(first, products, side="right") - 1
     inside = (home >= 0) & (products < last[home])
     begin, home = products[inside], home[inside]
-    family, own, sooner = sequence.traits.family[begin], begin[home == len(homes) // 2], 0
+    family, is_told = sequence.traits.family[begin], sequence.has_operator[begin]
+    own, sooner = begin[home == len(homes) // 2], 0
     while own[0] - sooner > first[len(homes) // 2] and len(np.unique(sequence.traits.plain[own - sooner - 1])) == 1:
         sooner += 1
     begin = np.maximum(begin - sooner, first[home])
@@ -261,7 +263,7 @@ def _of_products(sequence: Sequence, products: np.ndarray, homes: pd.DataFrame) 
     return _frame(
         len(begin), start=begin, end=end, kind=BLOCK, iteration_index=owner[home], loop_kind=kind,
         series_index=homes["series_index"].to_numpy()[home], content=(kind + 1).astype(np.uint64),
-    )  # fmt: skip
+    )[~is_told]  # fmt: skip
 
 
 def _with_odd_layers(sequence: Sequence, homes: pd.DataFrame, blocks: pd.DataFrame) -> tuple[Sequence, pd.DataFrame]:
