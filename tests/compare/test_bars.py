@@ -70,6 +70,7 @@ def test_a_difference_beyond_the_bar_breaks_it(text, expected):
 def test_what_may_be_noise_is_not_decided():
     assert outcome(models(p=0.049), "model_latency>5%") == "bar-not-met"
     assert outcome(models(p=0.051), "model_latency>5%") == "bar-undecided"
+    assert outcome(models(p=0.051), "model_latency>=5%") == "bar-undecided"
     with pytest.raises(UndecidedError, match="it may be noise") as undecided:
         check_bars(models(p=0.051), [parse_bar("model_latency>5%")])
     assert undecided.value.exit_code == 7
@@ -84,7 +85,8 @@ def test_a_bar_that_could_not_be_seen_is_no_pass():
     hidden = {"p": 0.5, "other": 100e3}
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency>5%") == "bar-undecided"
     assert outcome(models(**hidden, detectable=5e3), "model_latency>5%") == "met"
-    assert outcome(models(**hidden, detectable=9e3), "model_latency>5.1%") == "met"  # beyond the interval
+    for text in ("model_latency>5.1%", "model_latency>=5.1%", "model_latency<-5.1%", "model_latency<=-5.1%"):
+        assert outcome(models(**hidden, detectable=9e3), text) == "met"  # beyond the interval
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency>5us") == "bar-undecided"
     assert outcome(models(**hidden, detectable=5e3), "model_latency>5us") == "met"
     assert outcome(models(**hidden, detectable=5.1e3), "model_latency<-5us") == "bar-undecided"
