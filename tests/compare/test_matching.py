@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from properties import examples
 
-from xsp_post.compare import matching
+from xsp_post.compare import headline, matching
 from xsp_post.compare.matching import BASE, OTHER, match_cases, renamed_layers, with_base_paths
 from xsp_post.model.results import Analysis
 
@@ -171,3 +171,13 @@ def test_the_line_of_a_kernel_is_where_most_of_its_time_was_made_from(base, othe
     for path, name, line in found.itertuples(index=False):
         expected = _line_by_loop((base, other), (path, name))
         assert line == expected or (expected is None and line)
+
+
+def test_headlines_stand_in_the_order_of_the_pairs():
+    rows = pd.DataFrame({"pair_index": [0, 1], "phase": ["prefill", "decode"], "batch_size": [4, 4]})
+    one = headline.Headline("latency", "", 1.0, 1.0, 0.0, 0.0, "captures")
+    with mock.patch.multiple(
+        headline, _executions=lambda _: rows, _size_ratio=lambda _: 1.0, _of_executions=lambda *_: one
+    ):
+        found = headline.headlines([None, None], 0.02)
+    assert [(one.label, one.pair) for one in found] == [("prefill, batch 4", 0), ("decode, batch 4", 1)]
