@@ -812,36 +812,17 @@ def operators_of_blocks():
     d = desk("torch")
     for _ in range(9):
         with d.new("x"), d.put("predict"):
-            _blocks_of_two(d)
+            d.one("sm80_xmma_fprop_implicit_gemm_tilesize96x32x32_cudnn", 20, "aten::conv2d")
+            for _ in range(4):
+                with d.new("l"):
+                    for size in (64, 128):
+                        d.one(f"sm80_xmma_fprop_implicit_gemm_tilesize{size}x32x32_cudnn", 30, "aten::conv2d")
+                        d.one("bn_fw_tr_1C11", 9, "aten::batch_norm")
+                        d.one("clamp_min", 3, "aten::relu")
+            d.one("sgemm_head", 20, "aten::linear")
             d.item()
         d.idle(300, 900)
     return d.program("", "x", "l")
-
-
-def pass_beside_a_part():
-    """Nine ranges of a PyTorch trace, three passes of four blocks in each: one alone, two in a range `refine`."""
-    d = desk("torch")
-    for _ in range(9):
-        with d.new("x"), d.put("predict"):
-            _blocks_of_two(d)
-            with d.put("refine"):
-                _blocks_of_two(d)
-                _blocks_of_two(d)
-            d.item()
-        d.idle(300, 900)
-    return d.program("", "x", "l")
-
-
-def _blocks_of_two(d):
-    """Four blocks of two convolutions, between another one and a product."""
-    d.one("sm80_xmma_fprop_implicit_gemm_tilesize96x32x32_cudnn", 20, "aten::conv2d")
-    for _ in range(4):
-        with d.new("l"):
-            for size in (64, 128):
-                d.one(f"sm80_xmma_fprop_implicit_gemm_tilesize{size}x32x32_cudnn", 30, "aten::conv2d")
-                d.one("bn_fw_tr_1C11", 9, "aten::batch_norm")
-                d.one("clamp_min", 3, "aten::relu")
-    d.one("sgemm_head", 20, "aten::linear")
 
 
 def graph_layers_in_nearly_all_of_a_pass():

@@ -168,7 +168,6 @@ SHOWN = {
     "passes_like_a_layer_of_two_attentions": "a pass of two layers is told by these as they begin, at last",
     "addition_before_the_first_norm": "a layer that begins with a norm does not begin with what is added before it",
     "operators_of_blocks": "operators change nothing of what blocks are, in networks of convolutions, too",
-    "pass_beside_a_part": "where a part holds most of an execution, what it leaves is looked into by itself",
     "convolutions_of_other_shapes": "where no kind of block holds most products, each of these is a layer",
     "teacher_beside_a_student": "what holds more products than it has turns is a pass, not a layer",
     "blocks_of_one_product": "blocks of one product in a row are the layers, as those of several are",

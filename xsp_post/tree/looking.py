@@ -409,7 +409,7 @@ def _hollow(draft: Draft, operators: np.ndarray, hides: np.ndarray) -> np.ndarra
     is_open = inner | (is_open & is_model & (rest >= draft.constants.fewest_launches))
     part = np.flatnonzero(recorded & ~operators & (inside_count >= draft.constants.fewest_launches) & (parent >= 0))
     part = part[~in_closed[part] & (in_layers[part] < draft.constants.most_ratio * held[part])]
-    _open_the_parts(draft, is_open, part, inside_count)
+    _open_the_parts(draft.nodes, is_open, part, inside_count, draft.constants.most_ratio)
     home, around = forest_of(parent).nearest(is_open), np.full(count, -1)
     loose = np.flatnonzero(operators & ((home < 0) | (thread != thread[home])))
     around[loose] = innermost_of_another(draft.nodes, draft.column("process_index"), np.flatnonzero(is_open), loose)
@@ -426,22 +426,22 @@ def _without_layers(draft: Draft, is_layer: np.ndarray) -> np.ndarray:
     return beside & ~draft.names.node_is("phase", "optimizer")
 
 
-def _open_the_parts(draft: Draft, is_open: np.ndarray, part: np.ndarray, held: np.ndarray) -> None:
-    """Where different ranges, one of each name, hold most of an open range, they are open, and it for what they leave
+def _open_the_parts(nodes: pd.DataFrame, is_open: np.ndarray, part: np.ndarray, held: np.ndarray, most: float) -> None:
+    """Where different ranges, one of each name, hold most of an open range, they are open instead of it
     (``is_open`` is changed in place): blocks do not reach from one of them into the next. part: nodes that can be."""
-    parent, folded = draft.column("parent_id"), draft.column("folded_id").astype(np.int64)
+    parent, folded = nodes["parent_id"].to_numpy(), nodes["folded_id"].to_numpy().astype(np.int64)
     _, which, often = np.unique(
         parent[part].astype(np.int64) * (int(folded.max(initial=0)) + 1) + folded[part],
         return_inverse=True, return_counts=True,
     )  # fmt: skip
     part = part[often[which] == 1]
     for _ in range(_MOST_DEPTH):
-        inner = part[is_open[parent[part]] & ~is_open[part]]
+        inner = part[is_open[parent[part]]]
         in_parts = rollup.sums_per_node(parent[inner], held[inner], len(parent))
-        inner = inner[in_parts[parent[inner]] >= draft.constants.most_ratio * held[parent[inner]]]
+        inner = inner[in_parts[parent[inner]] >= most * held[parent[inner]]]
         if not len(inner):
             return
-        is_open[parent[inner]] = (held - in_parts)[parent[inner]] >= draft.constants.fewest_launches
+        is_open[parent[inner]] = False
         is_open[inner] = True
 
 
