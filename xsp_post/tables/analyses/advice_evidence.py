@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import compress
 from typing import Any
 
@@ -297,9 +297,12 @@ class Situation:
         """Whether the host waits for the device between two launches of one execution, in most of them."""
         of = ["capture_id", "iteration_index"]
         launches = self.kernels[[*of, "launch_start_ns"]].dropna().astype("int64").sort_values("launch_start_ns")
-        how = {"left_on": "start_ns", "right_on": "launch_start_ns", "by": "capture_id"}
-        before, after = (pd.merge_asof(self.waits, launches, **how, direction=side) for side in ("backward", "forward"))
-        inside = before[before["iteration_index"].eq(after["iteration_index"])]
+        waits = self.waits[["capture_id", "start_ns"]].astype("int64")  # of an old store they are of no type
+        beside = partial(
+            pd.merge_asof, waits, launches, left_on="start_ns", right_on="launch_start_ns", by="capture_id"
+        )
+        before = beside(direction="backward")
+        inside = before[before["iteration_index"].eq(beside(direction="forward")["iteration_index"])]
         return 2 * len(inside[of].drop_duplicates()) > len(launches[of].drop_duplicates())
 
     @cached_property

@@ -174,10 +174,11 @@ def _place_of(situation: Situation, code: str, rows: pd.DataFrame, later_ns: int
     facts = {"pieces": _pieces(rows), "most": most}
     call = str(calls.idxmax()) or "the call"
     pattern = situation.place(rows) if code in _ELSEWHERE else ""
-    shares_caches = {"is_bound": False} if code in _ELSEWHERE and not situation.limit.is_gpu else {}  # on a CPU
     ideal, surely = (f"host:{pattern}={value}" if pattern else "" for value in ("none", "0x"))
-    return situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(pattern),
-                           ideal=ideal, surely=surely, **shares_caches)  # fmt: skip
+    found = situation.found(code, spent, facts, words={"place": place, "call": call} | words, is_open=bool(pattern),
+                            ideal=ideal, surely=surely)  # fmt: skip
+    shares_caches = code in _ELSEWHERE and not situation.limit.is_gpu  # with the operators of a CPU
+    return [replace(one, is_bound=False) for one in found] if shares_caches else found
 
 
 def _pieces(rows: pd.DataFrame) -> str:
@@ -229,8 +230,8 @@ def _host(situation: Situation) -> list[Found]:
         stacks = words_for(platforms)["stacks"]  # of the tool that recorded
         # without a name for the code, in a range that does other things, too, nobody knows what it is
         is_known = bool(situation.place(mine) or mine["call_name"].any())
-        words = {"call": f" ({call})" if call else "", "stacks": stacks, "find": _find(situation, mine)}
-        found += _place_of(situation, "host-code" if is_known else "find-host-code", mine, **words)
+        code, called_in = "host-code" if is_known else "find-host-code", f" ({call})" if call else ""
+        found += _place_of(situation, code, mine, call=called_in, stacks=stacks, find=_find(situation, mine))
     return found
 
 
