@@ -171,8 +171,9 @@ def _kernels(side: Side, ids: list[int], has_executions: bool) -> pd.DataFrame:
 
 def _edges(results: Results, ids: list[int], sums: dict[str, float]) -> int:
     """Time of the recording before the first and after the last operation of each GPU; added to window and idle."""
-    devices = of_captures(results, "devices", ids, ["gpu_index", "device_ns", "duration_ns"]).query("device_ns > 0")
-    length = float(devices.drop_duplicates(["capture_id", "gpu_index"])["duration_ns"].sum())
+    devices = of_captures(results, "devices", ids, ["gpu_index", "device_ns", "duration_ns"])
+    devices = devices[devices["device_ns"] > 0].drop_duplicates(["capture_id", "gpu_index"])
+    length = float(devices["duration_ns"].sum())
     beyond = max(length - sums["window"], 0.0)
     sums["window"] += beyond
     sums["idle"] += beyond

@@ -152,7 +152,7 @@ def headline(capture: pd.Series, verbose: bool = True) -> Text:
 
 def gpu_lines(results: Results, capture_id: int) -> Text | None:
     """Of several GPUs, or several processes: how long each GPU was busy, and with what. None for one of each."""
-    devices = of_captures(results, "devices", capture_id).query("device_ns > 0")
+    devices = of_captures(results, "devices", capture_id).loc[lambda rows: rows["device_ns"] > 0]
     if len(devices) < 2:
         return None
     devices = devices.assign(is_shared=devices["gpu_index"].duplicated(keep=False)).sort_values(["gpu_index", "rank"])

@@ -88,7 +88,7 @@ def _busy_per_gpu(results: Results, capture: pd.Series) -> int:
     """Busy time of the capture's GPU; of several GPUs the mean over them."""
     if capture["gpu_count"] < 2:
         return int(capture["busy_ns"])
-    mine = of_captures(results, "devices", int(capture["capture_id"])).query("device_ns > 0")
+    mine = of_captures(results, "devices", int(capture["capture_id"])).loc[lambda rows: rows["device_ns"] > 0]
     return round(mine.drop_duplicates("gpu_index")["busy_ns"].mean())
 
 
