@@ -365,3 +365,9 @@ def test_a_number_inside_a_name_leaves_a_star_and_a_numbered_layer_is_a_layer():
     assert folded[:4] == ["token_*_processing", "step_*_forward", "Step", "layer_0_forward"]
     assert parsed["role"].astype(str).tolist()[3:] == ["module", "module", "layer", "module"]
     assert parsed["layer_type"].astype(str).tolist()[3:5] == ["layer_*_forward", "Layer * forward"]
+
+
+def test_texts_of_many_sizes_stand_beside_those_whose_name_says_a_shape():
+    sizes = [f"aten::mm, seq = {k}, op_id = {k}, sizes = [[{k}, 2]]" for k in range(300)]
+    found = parse_names(array(*sizes, "xsp/shape:[8,3]"))
+    assert found["shape_text"].astype(str).tolist() == [*(f"[[{k}, 2]]" for k in range(300)), "[8,3]"]

@@ -136,5 +136,5 @@ def _shapes(sizes: pa.Array, heads: Heads, head_of: np.ndarray | None) -> tuple[
     from_head = np.asarray(pc.equal(own.dictionary, ""))[row]
     head_codes = (codes if head_of is None else codes[head_of])[from_head]
     result = both_codes[row]
-    result[from_head] = both_codes[len(own.dictionary) + head_codes]
+    result[from_head] = both_codes[np.int64(len(own.dictionary)) + head_codes]
     return result, both.dictionary
