@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from xsp_post.base.texts import read_blocks
 from xsp_post.names import dialects, plain, step_texts
-from xsp_post.names.heads import WORDS, Heads, Words
+from xsp_post.names.heads import NUMBERS, WORDS, Heads, Words
 from xsp_post.names.patterns import groups, matches, numbers, possible
 
 _Fill = Callable[[Heads, np.ndarray, pa.Array, str], None]
@@ -49,12 +49,23 @@ def parse_heads(texts: pa.Array, has_suffix: np.ndarray) -> Heads:
 
 
 def _named(dialect: str, role: str, phase: str = "") -> _Fill:
-    said: dict[str, Any] = {"phase": phase, "is_backward": phase == "backward"} if phase else {}
+    """The text is the name of what runs, but where the pattern has groups that are called after columns."""
 
-    def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, _: str) -> None:
-        heads.put(rows, dialect=dialect, role=role, folded_name=texts, base_name=texts, layer_type=texts, **said)
+    def fill(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
+        said = groups(texts, pattern) if "(?P<" in pattern else {"base_name_and_layer_type": texts}
+        columns = {name: _column(name, values) for names, values in said.items() for name in names.split("_and_")}
+        heads.put(rows, **{"dialect": dialect, "role": role, "phase": phase, "folded_name": texts, **columns})
+        heads.put(rows, is_backward=heads.says("phase", "backward")[rows])
 
     return fill
+
+
+def _column(name: str, texts: pa.Array) -> Any:
+    """Texts as `Heads.put` takes a column of that name."""
+    if name in WORDS:
+        encoded = texts.dictionary_encode()
+        return Words(encoded.dictionary.to_pylist(), np.asarray(encoded.indices))
+    return numbers(texts) if name in NUMBERS else texts
 
 
 def _each(parser: str) -> _Fill:
@@ -81,62 +92,12 @@ def _step(dialect: step_texts.Dialect) -> _Fill:
     return fill
 
 
-def _own_model(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
-    g = groups(texts, pattern)
-    phase = g["phase"].dictionary_encode()
-    heads.put(
-        rows,
-        dialect="xsp",
-        role="iteration",
-        folded_name=_joined(g["kind"], ":", g["phase"]),
-        base_name=g["kind"],
-        phase=Words(phase.dictionary.to_pylist(), np.asarray(phase.indices)),
-        is_warmup=np.asarray(pc.equal(g["kind"], "warmup")),
-        step_index=numbers(g["k"]),
-        is_backward=np.asarray(pc.equal(g["phase"], "backward")),
-    )
-
-
-def _own_shape(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
-    shape = groups(texts, pattern)["shape"]
-    heads.put(rows, dialect="xsp", role="mark", folded_name="shape", base_name="shape", shape_text=shape)
-
-
-def _own_layer(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
-    g = groups(texts, pattern)
-    call = numbers(g["k"])
-    numbered = (call >= 0).astype(np.int8)
-    heads.put(
-        rows,
-        dialect=Words(["plain", "xsp"], numbered),
-        role=Words(["module", "layer"], numbered),
-        folded_name=_joined(g["path"], ":", g["type"]),
-        base_name=g["type"],
-        layer_type=g["type"],
-        module_path=g["path"],
-        call_index=call,
-    )
-
-
 def _in_shapes(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
     """What stands before the shapes is a text like any other."""
     g = groups(texts, pattern)
     heads.put_all(rows, parse_heads(g["head"], np.zeros(len(rows), bool)))
     heads.put(rows, dialect="in_shapes", shape_text=g["shape"])
     heads.put(rows[heads.says("role", "")[rows]], role="module")
-
-
-def _autograd_engine(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
-    name = groups(texts, pattern)["name"]
-    heads.put(rows, dialect="autograd", role="operator", folded_name=texts, base_name=name, layer_type=name,
-              phase="backward", is_backward=True)  # fmt: skip
-
-
-def _profiled_module(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
-    kind = groups(texts, pattern)["type"]
-    path = pc.replace_substring_regex(texts, r"^nn\.Module: ", "")
-    heads.put(rows, dialect="pytorch", role="module", folded_name=texts, base_name=kind, layer_type=kind,
-              module_path=path)  # fmt: skip
 
 
 def _module_path(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) -> None:
@@ -148,14 +109,7 @@ def _module_path(heads: Heads, rows: np.ndarray, texts: pa.Array, pattern: str) 
               module_path=path)  # fmt: skip
 
 
-def _joined(one: pa.Array, separator: str, other: pa.Array) -> pa.Array:
-    return pc.binary_join_element_wise(one, other, pa.scalar(separator, one.type))
-
-
-_FILLS: dict[str, _Fill] = {
-    "own_model": _own_model, "own_shape": _own_shape, "own_layer": _own_layer, "in_shapes": _in_shapes,
-    "autograd_engine": _autograd_engine, "profiled_module": _profiled_module, "module_path": _module_path,
-}  # fmt: skip
+_FILLS: dict[str, _Fill] = {"in_shapes": _in_shapes, "module_path": _module_path}
 _MADE: dict[str, Callable[..., _Fill]] = {"named": _named, "each": _each}
 
 
