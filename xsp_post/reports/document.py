@@ -63,7 +63,7 @@ def _frame(row: ChartRow | TableRow, results: Results, case: Case | None, frames
         frame = cases.rows(results, row.rows, case)
     else:
         frame = frame_or_empty(results, row.rows)
-    return sorted_by(frame, row.sort)
+    return sorted_by(frame.query(row.where) if row.where else frame, row.sort)
 
 
 def _charts(row: ChartRow, results: Results, frame: pd.DataFrame) -> list[Chart]:

@@ -133,18 +133,12 @@ def _shares(results: Results, case: Case | None) -> pd.DataFrame:
     return sums.rename(columns={"capture_name": "label"}).loc[place.sort_values(kind="stable").index]
 
 
-def _kernels_unlike(results: Results, case: Case | None) -> pd.DataFrame:
-    sets = results.frame("fleet_kernel_sets")
-    return sets[~sets["is_everywhere"]] if len(sets) else sets
-
-
 _FRAMES: dict[str, Frame] = {
     "fleet_points": _points,
     "fleet_alike": _alike,
     "fleet_scaled": _scaled(BAR_LIMIT),
     "fleet_scaled_few": _scaled(LINE_LIMIT),
     "fleet_shares": _shares,
-    "fleet_kernels_unlike": _kernels_unlike,
     "rank_lateness": rank_lateness,
     "rank_parts": rank_parts,
 }

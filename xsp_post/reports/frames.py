@@ -18,7 +18,7 @@ from xsp_post.reports import cases, page_rows, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
 from xsp_post.reports.pick import deepest_capture
-from xsp_post.reports.serving import of_steps, serving_steps, sized_steps, slow_steps
+from xsp_post.reports.serving import of_steps, serving_steps, slow_steps
 from xsp_post.reports.text import short_kernels, shorten, visible
 from xsp_post.tables.analyses.limits import in_scope
 from xsp_post.tables.analyses.places import with_line
@@ -227,16 +227,6 @@ def layer_kernels(results: Results, case: Case | None) -> pd.DataFrame:
     return frame.loc[weight.sort_values(ascending=False, kind="stable").index].reset_index(drop=True)
 
 
-def layer_rows(table: str) -> Frame:
-    """The layers of a table in their order, without what lies outside of them."""
-
-    def rows(results: Results, case: Case | None) -> pd.DataFrame:
-        frame = cases.rows(results, table, case)
-        return frame[frame["layer_index"].gt(0)].sort_values("layer_index", kind="stable", ignore_index=True)
-
-    return rows
-
-
 def gpu_course(results: Results, case: Case | None) -> pd.DataFrame:
     """Means of one GPU's samples over equal parts of the recording: offset_ns and shares of the peak. A part without
     samples has none: the line is broken there."""
@@ -320,13 +310,11 @@ def rank_lateness(results: Results, case: Case | None) -> pd.DataFrame:
 _BY_NAME: tuple[Callable[[Results, Case | None], pd.DataFrame], ...] = (
     overhead_events, overhead_model, overhead_layer, batches, phases, spreads, types, type_shares, live_memory,
     memory_owners, path, rank_parts, collective_sums, causes, cause_sums, top_kernels, layer_kernels, gpu_course,
-    gpu_sample_means, iteration_course, roofline_models, rank_lateness, serving_steps, sized_steps, slow_steps,
+    gpu_sample_means, iteration_course, roofline_models, rank_lateness, serving_steps, slow_steps,
 )  # fmt: skip
 FRAMES: dict[str, Frame] = {
     **{one.__name__: one for one in _BY_NAME},
     "all_a15": lambda results, case: frame_or_empty(results, "a15"),
-    "layer_metrics": layer_rows("a12"),
-    "gpu_shares": layer_rows("a13"),
     "roofline_kernels": _roofline("a09"),
     "roofline_layers": _roofline("a14"),
     "serving_kinds": of_steps("steps"),

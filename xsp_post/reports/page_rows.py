@@ -33,6 +33,7 @@ class TableRow:
     rows: str = ""
     schema: str = ""
     columns: tuple[str, ...] = ()
+    where: str = ""
     sort: tuple[str, ...] = ()
     limit: int = 100
     visible: int = 8
@@ -52,6 +53,7 @@ class ChartRow:
     caption: str = ""
     rows: str = ""
     schema: str = ""
+    where: str = ""
     sort: tuple[str, ...] = ()
     limit: int = 10_000
     x2: str = ""

@@ -29,11 +29,6 @@ def of_steps(table: str) -> Callable[[Results, Case | None], pd.DataFrame]:
 
 
 def serving_steps(results: Results, case: Case | None) -> pd.DataFrame:
-    """`_serving_steps`, made once."""
-    return results.kept("serving_steps", lambda: _serving_steps(results))
-
-
-def _serving_steps(results: Results) -> pd.DataFrame:
     """Measured steps in order, at most 1,500: order, latency_ns (without what
     overlaps the step before), shown_ns (cut at the upper edge), expected_ns by the
     cost model (NaN where it has no term)."""
@@ -54,12 +49,6 @@ def _serving_steps(results: Results) -> pd.DataFrame:
     if len(steps):
         steps["shown_ns"] = steps["latency_ns"].clip(upper=2 * float(steps["latency_ns"].quantile(0.99)))
     return steps.iloc[:: max(-(-len(steps) // POINT_LIMIT), 1)].reset_index(drop=True)
-
-
-def sized_steps(results: Results, case: Case | None) -> pd.DataFrame:
-    """Those whose context is known."""
-    steps = serving_steps(results, case)
-    return steps[steps["key_count"] > 0].reset_index(drop=True)
 
 
 def slow_steps(results: Results, case: Case | None) -> pd.DataFrame:
