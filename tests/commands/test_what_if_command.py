@@ -36,7 +36,7 @@ def test_a_store_predicts_what_its_capture_predicts(capture, tmp_path):
     from_store = json.loads(invoke("what-if", store, *asked).stdout)["data"]
     assert from_store == from_capture
     assert from_store["execution_count"] >= 3
-    latency = from_store["predictions"][0]
+    latency = next(one for one in from_store["predictions"] if one["quantity"] == "latency")
     assert latency["predicted_ns"] == pytest.approx(latency["measured_ns"] - 10 * 45_000, rel=0.01)
     assert latency["low_ns"] < latency["predicted_ns"] < latency["high_ns"]
     assert from_store["error_ratio"] < 0.01

@@ -89,7 +89,7 @@ def _of_first_screen(verdict: Answer) -> Answer:
 
 
 def what_if(results: Results, changes: Sequence[str], capture_id: int | None = None) -> Answer:
-    """Latency and period under changes, with the replay's own error. Raises where the replay is refused."""
+    """What executions take under changes, with the replay's own error. Raises where the replay is refused."""
     from xsp_post.replay.what_if import what_if as predict
     from xsp_post.reports.predictions import data_of
 

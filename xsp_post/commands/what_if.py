@@ -16,7 +16,7 @@ def what_if(
     options: Options = DEFAULTS,
     as_json: bool = False,
 ) -> None:
-    """Predict period and latency of an execution under changes, and state the error of the replay."""
+    """Predict the time of all executions, and latency and period of one, under changes; state the replay's error."""
     from xsp_post.replay.what_if import what_if as predict
 
     if not change and as_json:

@@ -28,7 +28,6 @@ from xsp_post.model.schemas.units import format_ns
 from xsp_post.names.families import FAMILIES, OTHER
 from xsp_post.names.number_types import runs_on_tensor_cores
 from xsp_post.replay.changes import apply_change, parse_change
-from xsp_post.replay.executions import elapsed, recorded_clock
 from xsp_post.replay.fidelity import LARGEST_ERROR_RATIO, Identity, margin_of
 from xsp_post.replay.graph import Amounts, recorded_starts
 from xsp_post.replay.recording import CLOCK_TOLERANCE_NS
@@ -55,6 +54,23 @@ class Gain(NamedTuple):
         return self.gain_ratio > self.margin_ratio
 
 
+def gain_of(
+    identity: Identity,
+    resources: tuple[str, ...],
+    ways: list[tuple[float, float]],
+    question: int = 0,
+    most: float = 1.0,
+) -> Gain:
+    """What changes save, at most ``most``. ``ways``: the times of replays with them (`executions.elapsed`): work
+    without a launch row either follows its stream or stays where it was, and the gain lies between the two."""
+    before = max(identity.elapsed_ns[question], 1)
+    saved = [1 - after[question] / before for after in ways]
+    middle = min((saved[0] + saved[-1]) / 2, most)  # what begins late may seem to save more
+    error = identity.elapsed_error(question) if identity.refusal else identity.error_ratio
+    margin = margin_of(error, middle * before, (1 - middle) * before) + abs(saved[0] - saved[-1]) / 2
+    return Gain(resources, middle, margin)
+
+
 def run_experiment(
     identity: Identity, is_bandwidth: np.ndarray | None = None
 ) -> tuple[list[dict[str, object]], list[Finding]]:
@@ -66,17 +82,17 @@ def run_experiment(
         return [], []
     executions, whole = trial.executions, int(operations.end_ns.max() - operations.start_ns.min())
     of = {"execution": executions.label, "execution_count": len(executions.index),
-          "coverage_ratio": min(trial.recorded_ns[0] / max(whole, 1), 1.0)}  # fmt: skip
+          "coverage_ratio": min(identity.recorded_ns[0] / max(whole, 1), 1.0)}  # fmt: skip
     rows: list[dict[str, object]] = []
     for number, question in enumerate((DEVICE, LATENCY)):
-        if not identity.refusal_of(trial.error_ratio(number)):
+        if not identity.refusal_of(identity.elapsed_error(number)):
             rows += [{"question": question, **of, **row} for row in _answer(trial, number)]
     findings = []
     for code, beyond in (("gain-beyond-half", trial.beyond), ("gain-beyond-share", trial.beyond_share)):
         if rows and beyond:
             example = ", ".join(f"{name} {100 * gain:.3g} %" for name, gain in beyond.items())
             findings.append(finding(code, count=len(beyond), example=example))
-    elapsed = next((int(trial.recorded_ns[0]) for row in rows if row["question"] == DEVICE), 0)
+    elapsed = next((int(identity.recorded_ns[0]) for row in rows if row["question"] == DEVICE), 0)
     if elapsed and trial.busiest_ns > elapsed + CLOCK_TOLERANCE_NS:
         example = f"{format_ns(elapsed)} of executions, {format_ns(trial.busiest_ns)} of the busiest stream"
         findings.append(finding("elapsed-below-busy", example=example))
@@ -102,7 +118,7 @@ def _answer(trial: _Trial, question: int) -> list[dict[str, object]]:
             "resource": resource, "part": part, "rank": rank, "gain_ratio": one.gain_ratio,
             "low_gain_ratio": one.gain_ratio - one.margin_ratio, "high_gain_ratio": one.gain_ratio + one.margin_ratio,
             "is_limit": resource in limits and not part, "is_balanced": is_balanced,
-            "elapsed_ns": int(trial.recorded_ns[question]),
+            "elapsed_ns": int(trial.identity.recorded_ns[question]),
         }
         for rank, resource, part, one in (*said, (-1, TOGETHER, "", together))
     ]  # fmt: skip
@@ -140,8 +156,7 @@ def ideal_gain(
         amounts = altered.amounts
         amounts.duration_ns = np.rint(amounts.duration_ns * factors).astype(amounts.duration_ns.dtype)
         altered.remove(factors == 0)
-    before = identity.elapsed_ns[0]
-    return 1 - altered.elapsed_ns()[0] / before if before > 0 else None
+    return gain_of(identity, (), [altered.elapsed_ns()]).gain_ratio
 
 
 class _Trial:
@@ -177,11 +192,6 @@ class _Trial:
         return [name for name in SHORTER if name == HOST or not _alike(self._shorter((name,), 0.0).amounts, same)]
 
     @cached_property
-    def recorded_ns(self) -> tuple[float, float]:
-        """As recorded."""
-        return elapsed(self.identity.graph, self.executions, recorded_clock(self.identity.graph))
-
-    @cached_property
     def busiest_ns(self) -> int:
         """How long the busiest stream of a process worked in its executions, the mean of the processes."""
         recording, rows = self.identity.graph.recording, self.executions.work[0]
@@ -190,29 +200,21 @@ class _Trial:
         used = np.unique(of.stream[rows])
         return int(pd.Series(busy[used]).groupby(process[used]).max().mean()) if len(used) else 0
 
-    def error_ratio(self, question: int) -> float:
-        """How far the replay without a change is off in this time."""
-        return abs(self.identity.elapsed_ns[question] / max(self.recorded_ns[question], 1) - 1)
-
     def gain(self, resources: tuple[str, ...], question: int) -> Gain:
-        """Work without a launch row either follows its stream or stays where it was: the gain lies between the two."""
+        """Of these resources; at most what went."""
         if resources not in self.known:
             starts = recorded_starts(self.identity.graph)
             self.known[resources] = [
                 self._replayed(resources, at) for at in ((None,) if starts is None else (None, starts))
             ]
-        before = max(self.identity.elapsed_ns[question], 1)
-        ways = [1 - after[question] / before for after in self.known[resources]]
-        middle = (ways[0] + ways[-1]) / 2
+        ways, before = self.known[resources], max(self.identity.elapsed_ns[question], 1)
+        middle = gain_of(self.identity, resources, ways, question).gain_ratio
         if middle > (1 - FACTOR) * (1 + LARGEST_ERROR_RATIO):
             self.beyond[" and ".join(resources) if len(resources) < 3 else TOGETHER] = middle
         most = self.taken_ns.get(resources, math.inf) / before
         if middle > most * (1 + LARGEST_ERROR_RATIO) + LARGEST_ERROR_RATIO:
             self.beyond_share[" and ".join(resources)] = middle
-        middle = min(middle, 1 - FACTOR, most)  # what begins late may seem to save more
-        error = self.identity.error_ratio if not self.identity.refusal else self.error_ratio(question)
-        margin = margin_of(error, middle * before, (1 - middle) * before) + abs(ways[0] - ways[-1]) / 2
-        return Gain(resources, middle, margin)
+        return gain_of(self.identity, resources, ways, question, min(1 - FACTOR, most))
 
     def _replayed(self, resources: Sequence[str], release_ns: np.ndarray | None) -> tuple[float, float]:
         is_half = resources == (SYNCHRONISATION,)  # of the waits: half of what is saved where nobody waits

@@ -44,9 +44,18 @@ class Identity:
         return find_executions(self.graph, of_every_kind=True)
 
     @cached_property
+    def recorded_ns(self) -> tuple[float, float]:
+        """How long these took: of the device, and with the host before and after."""
+        return elapsed(self.graph, self.every_execution, recorded_clock(self.graph))
+
+    @cached_property
     def elapsed_ns(self) -> tuple[float, float]:
-        """Of these in the replay without a change: of the device, and with the host before and after."""
+        """The same in the replay without a change."""
         return elapsed(self.graph, self.every_execution, simulated_clock(self.replayed))
+
+    def elapsed_error(self, question: int) -> float:
+        """How far that is off: 0 of the device, 1 with the host."""
+        return abs(self.elapsed_ns[question] / max(self.recorded_ns[question], 1) - 1)
 
     def refusal_of(self, error_ratio: float) -> str:
         """Why nothing is predicted of times that the replay misses by so much, '' when it is: a long wait that nothing

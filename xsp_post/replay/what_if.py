@@ -1,4 +1,5 @@
-"""Results + changes → what an execution would take: period, latency, their interval, and what limits it then."""
+"""Results + changes → what all executions would take, the time of the verdict, and one: latency, period; intervals, and
+what limits then."""
 
 import math
 from collections.abc import Sequence
@@ -13,7 +14,8 @@ from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.replay.changes import Effect, apply_change, parse_change
 from xsp_post.replay.critical_path import limit_of, measured_path
 from xsp_post.replay.executions import Clock, Executions, elapsed, measure, recorded_clock, simulated_clock
-from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, identity_of, margin_of, middle_error
+from xsp_post.replay.experiment import Gain, gain_of
+from xsp_post.replay.fidelity import LEAST_MARGIN_RATIO, Identity, identity_of, margin_of, middle_error
 from xsp_post.replay.graph import Graph, Steps, recorded_starts, replay
 from xsp_post.replay.recording import name_of_executions
 from xsp_post.replay.resources import Altered
@@ -46,8 +48,8 @@ class Prediction(NamedTuple):
     execution: str  # what one execution is
     execution_count: int
     effects: list[Effect]
-    latency: Amount
     elapsed: Amount  # all measured executions together, of every kind, as the verdict: `experiment.DEVICE`
+    latency: Amount  # of one execution: a median
     period: Amount | None  # None: one execution only
     error_ratio: float  # of the identity replay
     spread_ratio: float  # of the measured executions
@@ -56,12 +58,16 @@ class Prediction(NamedTuple):
     limit_ratio: float  # its share of the critical path
     limit_before: str
 
+    def amounts(self) -> list[tuple[str, Amount]]:
+        """The predicted quantities by name; the first is that of the verdict."""
+        known = (("elapsed", self.elapsed), ("latency", self.latency), ("period", self.period))
+        return [(name, one) for name, one in known if one is not None]
+
     def frame(self) -> pd.DataFrame:
         """One row per predicted quantity."""
-        rows = [("latency", self.latency), *([("period", self.period)] if self.period else [])]
         frame = pd.DataFrame([
             {"capture_id": self.capture_id, "quantity": name, **one._asdict(), "change_ratio": one.change_ratio}
-            for name, one in rows
+            for name, one in self.amounts()
         ])  # fmt: skip
         return frame.assign(error_ratio=self.error_ratio, spread_ratio=self.spread_ratio)
 
@@ -85,30 +91,29 @@ def what_if(results: Results, changes: Sequence[str], capture_id: int | None = N
     if refusal := identity.refusal_of(error):
         raise ContradictionError(f"{source_name}: nothing is predicted: {refusal}", code="replay-refused")
     graph, executions, every = identity.graph, identity.executions, identity.every_execution
-    recorded, simulated = (
-        _measured(graph, executions, every, clock)
-        for clock in (recorded_clock(graph), simulated_clock(identity.replayed))
-    )
     # half the width, relative, that predictions of these kinds of change need at least
     least = max(KIND_MARGIN_RATIO.get(change.word, LEAST_MARGIN_RATIO) for change in parsed)
-    starts, made = recorded_starts(graph), dict[str, Amount]()
+    starts, made, ways = recorded_starts(graph), dict[str, Amount](), list[tuple[float, float]]()
     for at in (None,) if starts is None else (starts, None):
-        whole, altered = Altered(graph, every, at), Altered(graph, executions, at)
-        *_, effects = [[apply_change(one, of, results, capture_id) for one in parsed] for of in (whole, altered)]
-        replayed = replay(graph, altered.amounts)
+        altered, whole = Altered(graph, executions, at), Altered(graph, every, at)
+        *_, effects = [[apply_change(one, of, results, capture_id) for one in parsed] for of in (altered, whole)]
+        replayed = replay(graph, whole.amounts)
         clock = simulated_clock(replayed)
-        after = _measured(graph, altered.executions, whole.executions, clock)
-        follows = _amounts(recorded, simulated, after, error, least)
+        ways.append(elapsed(graph, whole.executions, clock))
+        follows = _amounts(identity, measure(altered.executions, clock), error, least)
         made = {name: _either(one, made.get(name, one)) for name, one in follows.items()}
-    path = _path(results, replace(graph, amounts=altered.amounts), whole.executions, clock, replayed.steps)
+    kept = min(1.0, *(0.0 if change.factor is None else change.factor for change in parsed))
+    together = _together(identity, gain_of(identity, (), ways, most=1 - kept), least)
+    path = _path(results, replace(graph, amounts=whole.amounts), whole.executions, clock, replayed.steps)
     before = _path(results, graph, every, recorded_clock(graph), identity.replayed.steps)
     limit, ratio = limit_of(path)
     known = executions.index.max() >= 0
     name = (name_of_executions(results, capture_id) if known else "") or executions.label
     return Prediction(
         capture_id, source_name, name, len(executions.index), effects,
-        made["latency_ns"], made["elapsed_ns"], made.get("period_ns"), error,
-        max(_spread(recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio, limit_of(before)[0],
+        together, made["latency_ns"], made.get("period_ns"), error,
+        max(_spread(identity.recorded[name]) for name in ("latency_ns", "period_ns")), path, limit, ratio,
+        limit_of(before)[0],
     )  # fmt: skip
 
 
@@ -118,17 +123,16 @@ def _either(follows: Amount, stays: Amount) -> Amount:
     return Amount(follows.measured_ns, (follows.predicted_ns + stays.predicted_ns) / 2, low, high)
 
 
-def _measured(graph: Graph, executions: Executions, every: Executions, clock: Clock) -> pd.DataFrame:
-    """`executions.measure`, and ``elapsed_ns``: the device's time of all together, of every kind."""
-    return measure(executions, clock).assign(elapsed_ns=elapsed(graph, every, clock)[0])
+def _together(identity: Identity, gain: Gain, least_ratio: float) -> Amount:
+    """The time that the verdict speaks of, less what goes of it."""
+    whole, kept, margin = identity.recorded_ns[0], 1 - gain.gain_ratio, max(gain.margin_ratio, least_ratio)
+    return Amount(whole, whole * kept, whole * max(kept - margin, 0.0), whole * (kept + margin))
 
 
-def _amounts(
-    recorded: pd.DataFrame, simulated: pd.DataFrame, after: pd.DataFrame, error_ratio: float, least_ratio: float
-) -> dict[str, Amount]:
-    """Latency, period and time of all: the measured median, times what the replay says of the change."""
-    made: dict[str, Amount] = {}
-    for name in ("latency_ns", "period_ns", "elapsed_ns"):
+def _amounts(identity: Identity, after: pd.DataFrame, error_ratio: float, least_ratio: float) -> dict[str, Amount]:
+    """Latency and period: the measured median, times what the replay says of the change."""
+    recorded, simulated, made = identity.recorded, identity.simulated, dict[str, Amount]()
+    for name in ("latency_ns", "period_ns"):
         usable = recorded[name].to_numpy(float) > 0
         if not usable.any():
             continue

@@ -31,24 +31,16 @@ def print_prediction(console: Console, prediction: Prediction, part: str = "") -
     rows = [
         (name, format_ns(amount.measured_ns), format_ns(amount.predicted_ns), format_change(amount.change_ratio),
          f"{format_ns(amount.low_ns)} … {format_ns(amount.high_ns)}")
-        for name, amount in (("latency", prediction.latency), ("period", prediction.period)) if amount is not None
+        for name, amount in prediction.amounts()
     ]  # fmt: skip
     titles = ("", "measured", "predicted", "change", "expected between")
     console.print(cell_table([(title, not title) for title in titles], rows))
+    say(console, "elapsed: all together, from first to last device work, as in xsp-post why; the others: medians.")
     say(
         console,
         f"Replay error {format_ratio_percent(prediction.error_ratio, 2)} (simulation of the unchanged recording), "
         f"spread over executions {format_ratio_percent(prediction.spread_ratio, 2)}.",
     )
-    whole = prediction.elapsed
-    if whole.measured_ns != prediction.latency.measured_ns:
-        saved = whole.measured_ns - whole.predicted_ns
-        say(
-            console,
-            f"Of all executions, from their first device work to the last, which xsp-post why speaks of: "
-            f"{format_ns(whole.measured_ns)} → {format_ns(whole.predicted_ns)}, "
-            f"{format_ns(saved)} ({format_ratio_percent(-whole.change_ratio)}) less.",
-        )
     before = "" if prediction.limit_before == prediction.limit else f"; before: {prediction.limit_before}"
     share = format_ratio_percent(prediction.limit_ratio)
     limit = Text.assemble(
