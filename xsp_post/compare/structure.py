@@ -9,7 +9,7 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas.units import format_count
-from xsp_post.tables.analyses.cases import deepest
+from xsp_post.tables.analyses.cases import deepest_capture
 
 Statement = tuple[str, str, bool]
 _OF_KERNEL = ["iteration_index", "layer_index", "name", "duration_ns", "start_ns", "launch_start_ns"]
@@ -34,7 +34,7 @@ class Structure:
 
 def structure(base: Results, other: Results) -> Structure:
     """Compare the deepest capture of each side, kernel by kernel in launch order."""
-    ids = [next(iter(deepest(results)), -1) for results in (base, other)]
+    ids = [deepest_capture(results) for results in (base, other)]
     order = [_in_launch_order(results, capture) for results, capture in zip((base, other), ids)]
     each = list(zip((base, other), ids))
     said = {

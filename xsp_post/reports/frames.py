@@ -17,9 +17,9 @@ from xsp_post.model.schemas.units import format_change, format_count, format_dif
 from xsp_post.reports import cases, page_rows, verdict
 from xsp_post.reports.cases import Case
 from xsp_post.reports.live_memory import live_memory, memory_owners
-from xsp_post.reports.pick import deepest_capture
 from xsp_post.reports.serving import of_steps, serving_steps, slow_steps
 from xsp_post.reports.text import short_kernels, shorten, visible
+from xsp_post.tables.analyses.cases import deepest_capture
 from xsp_post.tables.analyses.limits import in_scope
 from xsp_post.tables.analyses.places import with_line
 

@@ -13,8 +13,9 @@ from xsp_post.arrays.repeats import fold_with_targets, summed
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note
-from xsp_post.reports.pick import deepest_capture, layer_of_node, starred
+from xsp_post.reports.pick import layer_of_node, starred
 from xsp_post.reports.text import short_kernels, visible_series
+from xsp_post.tables.analyses.cases import deepest_capture
 
 NODE_LIMIT = 2400
 _AMOUNTS = ["call_count", "host_ns", "device_ns", "busy_ns", "kernel_count"]

@@ -22,11 +22,11 @@ from xsp_post.reports.headline import over_pairs
 from xsp_post.reports.live_memory import peak_device
 from xsp_post.reports.memory_line import gpu_samples_lines, memory_line
 from xsp_post.reports.path_line import critical_path_line
-from xsp_post.reports.pick import deepest_capture
 from xsp_post.reports.rank_sentences import rank_sentence
 from xsp_post.reports.rooflines import roof_data
 from xsp_post.reports.summary import is_outside, layer_name
 from xsp_post.reports.text import short_kernel, visible
+from xsp_post.tables.analyses.cases import deepest_capture
 
 Lead = Callable[[Results, "Case | None"], "list[str]"]
 

@@ -8,12 +8,8 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.repeats import dense, without_numbers
-from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
-from xsp_post.model.results import Results, frame_or_empty, of_captures
+from xsp_post.model.results import Results, of_captures
 from xsp_post.reports.text import visible
-
-# The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).
-_DEPTH = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}
 
 
 class Window(NamedTuple):
@@ -30,22 +26,6 @@ def layer_of_node(results: Results, capture_id: int) -> pd.Series:
     """layer_index of each node of a capture that is a layer."""
     layers = of_captures(results, "layers", capture_id, ["node_id", "layer_index"])
     return layers.drop_duplicates("node_id").set_index("node_id")["layer_index"]
-
-
-def deepest_capture(results: Results) -> int:
-    """capture_id of the capture that shows most of the stack: with kernels, of level M/L/G, most kernels; −1 none."""
-    captures = frame_or_empty(results, "captures")
-    if captures.empty:
-        return -1
-    ranked = pd.DataFrame(
-        {
-            "empty": captures["kernel_count"].eq(0),
-            "depth": captures["level"].astype(object).map(_DEPTH).fillna(1),
-            "kernels": -captures["kernel_count"],
-            "id": captures["capture_id"],
-        }
-    ).sort_values(["empty", "depth", "kernels", "id"], kind="stable")
-    return int(ranked["id"].iloc[0])
 
 
 def windows(results: Results, capture_id: int) -> list[Window]:

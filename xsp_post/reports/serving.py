@@ -9,7 +9,7 @@ from xsp_post.base.texts import SENTENCES, sentence
 from xsp_post.model.results import Results, frame_or_empty, of_captures
 from xsp_post.model.schemas.units import format_ns
 from xsp_post.reports.cases import Case
-from xsp_post.reports.pick import deepest_capture
+from xsp_post.tables.analyses.cases import deepest_capture
 
 KINDS = ("prefill", "decode", "mixed", "verify", "draft", "encoder", "step")
 POINT_LIMIT = 1500

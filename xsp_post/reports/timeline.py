@@ -15,8 +15,9 @@ from xsp_post.base.texts import sentence
 from xsp_post.model.results import Results, of_captures
 from xsp_post.model.schemas import units
 from xsp_post.reports.blocks import Block, Drawing, Note
-from xsp_post.reports.pick import Window, deepest_capture, layer_of_node, windows
+from xsp_post.reports.pick import Window, layer_of_node, windows
 from xsp_post.reports.text import short_kernels, visible_series
+from xsp_post.tables.analyses.cases import deepest_capture
 from xsp_post.tables.analyses.limits import groups_of
 
 EVENT_LIMIT = 4000  # per kind of lane

@@ -14,7 +14,7 @@ import pandas as pd
 from xsp_post.arrays.joins import lookup
 from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, if_any
-from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_LEVELS, RUN_MODEL
+from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
 from xsp_post.model.results import Results, frame_or_empty
 from xsp_post.tables.analyses.frames import IntArray, text_codes
 
@@ -86,13 +86,22 @@ class Cases:
         return result
 
 
+# The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).
+_TRUSTED = {RUN_KERNEL: 0, "": 1, RUN_LAYER: 2, RUN_MODEL: 3, RUN_COUNTERS: 4}
+
+
 def deepest(results: Results) -> list[int]:
-    """The captures of the deepest timing run (counter runs replay kernels), that with most kernels first."""
+    """The captures with most of the stack: with kernels, of the deepest timing run; that with most kernels first."""
     captures = frame_or_empty(results, "captures", ["capture_id", "level", "kernel_count"])
-    depths = {level: number for number, level in enumerate(RUN_LEVELS)} | {RUN_COUNTERS: -1}
-    depth = captures["level"].astype(object).map(depths).fillna(0)
-    ranked = captures[depth == depth.max()].sort_values("kernel_count", ascending=False, kind="stable")
+    rank = captures["level"].astype(object).map(_TRUSTED).fillna(_TRUSTED[""])
+    rank += len(_TRUSTED) * captures["kernel_count"].eq(0)
+    ranked = captures[rank == rank.min()].sort_values("kernel_count", ascending=False, kind="stable")
     return ranked["capture_id"].astype(int).tolist()
+
+
+def deepest_capture(results: Results) -> int:
+    """capture_id of the capture that shows most of the stack; −1 none."""
+    return next(iter(deepest(results)), -1)
 
 
 def find_cases(results: Results) -> Cases:

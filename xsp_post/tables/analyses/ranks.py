@@ -19,7 +19,7 @@ from xsp_post.names.families import joins_ranks
 from xsp_post.names.groups import ranks_of_group
 from xsp_post.replay.collectives import POINT_TO_POINT, across_ranks, median_of_others
 from xsp_post.tables.analyses import rank_causes
-from xsp_post.tables.analyses.cases import are_one_job, deepest
+from xsp_post.tables.analyses.cases import are_one_job, deepest, deepest_capture
 from xsp_post.tables.analyses.frames import divide
 from xsp_post.tables.analyses.rank_causes import GRID, WHO, covered_ns
 
@@ -99,7 +99,7 @@ def rank_contribution(
     `collectives`, still without other ranks. ``rank_work``: what it did between them.
     """
     rows, work = [], []
-    capture_id = next(iter(deepest(results)), -1) if capture_id is None else capture_id
+    capture_id = deepest_capture(results) if capture_id is None else capture_id
     calls = of_captures(results, "collectives", capture_id, [*_CALLS]).drop(columns="capture_id")
     calls = calls.assign(capture_name=capture_name, step_index=-1)
     steps = of_captures(results, "iterations", capture_id, ["process_id", "start_ns"])
