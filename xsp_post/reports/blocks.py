@@ -88,7 +88,7 @@ _NOTHING = {"bound": "unknown", "counter_source": "none"}
 
 
 @cache
-def _may_be_unknown() -> frozenset[str]:
+def may_be_unknown() -> frozenset[str]:
     """Columns in which −1 is no number, in every table that has them."""
     columns = [column for table in TABLES.values() for column in table.columns]
     return frozenset(one.name for one in columns if one.is_optional)
@@ -110,7 +110,7 @@ def says_nothing(values: pd.Series) -> bool:
         return False
     if values.isna().all():
         return True
-    if name in _may_be_unknown():
+    if name in may_be_unknown():
         return bool((values.fillna(-1) < 0).all())
     if name in ("is_negative", "counter_coverage_ratio"):
         return not values.fillna(0).astype(bool).any()

@@ -19,6 +19,7 @@ import pandas as pd
 from xsp_post.base.texts import read_blocks
 from xsp_post.model.levels import RUN_LEVEL_TEXTS
 from xsp_post.model.schemas import TABLES, unit_of, units
+from xsp_post.reports.blocks import may_be_unknown
 from xsp_post.reports.text import visible
 
 FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
@@ -92,12 +93,9 @@ def is_number(values: pd.Series) -> bool:
     return pd.api.types.is_numeric_dtype(values.dtype) and values.dtype != bool
 
 
-# Columns in which −1 means "not recorded"; a difference may well be −1 ns.
-_MINUS_ONE_IS_UNKNOWN = frozenset(c.name for table in TABLES.values() for c in table.columns if c.is_optional)
-
-
 def _missing(value: Any, column: str) -> bool:
-    return value is None or value is pd.NA or value != value or (value == -1 and column in _MINUS_ONE_IS_UNKNOWN)
+    # a difference may well be −1 ns
+    return value is None or value is pd.NA or value != value or (value == -1 and column in may_be_unknown())
 
 
 # unit -> steps of (factor, shown unit), for axes that need one unit for all their values
