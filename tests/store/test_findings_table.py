@@ -50,6 +50,6 @@ def test_the_texts_come_from_the_store_not_from_the_catalogue(both, monkeypatch)
     _, path = both
     before = FINDINGS["orphan-kernels"]
     monkeypatch.delitem(FINDINGS._entries, "orphan-kernels")
-    found = {one.code: one for one in shown_findings(open_store(path))}["orphan-kernels"]
-    assert (found.title, found.cause, found.cure) == (before.title, before.cause, before.cure)
+    found = {one["code"]: one for one in shown_findings(open_store(path))}["orphan-kernels"]
+    assert (found["title"], found["cause"], found["cure"]) == (before.title, before.cause, before.cure)
     assert before.title in printed(open_store(path))

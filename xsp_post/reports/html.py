@@ -16,7 +16,7 @@ from xsp_post.reports.shell import macro
 from xsp_post.reports.summary import Summary, TopRow
 from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
-from xsp_post.reports.trust import Balance, Split
+from xsp_post.reports.trust import Balance
 from xsp_post.reports.verdict import first_shares, shares
 from xsp_post.reports.why import reach_of, with_reason
 from xsp_post.tables.analyses.advice import Advice
@@ -78,13 +78,12 @@ def trust(summary: Summary) -> str:
     return macro("trust")(bars, rows) if bars or rows else ""
 
 
-def _split(split: Split) -> Bar:
-    parts = [
-        _part(f"{part.label} {format_ratio_percent(part.time_ns / max(split.total_ns, 1))} ({format_ns(part.time_ns)})",
-              part.time_ns, split.total_ns, f"--{TIMES.get(part.kind, 'gap')}")
-        for part in split.parts
-    ]  # fmt: skip
-    return split.title, split.of, parts, []
+def _split(split: dict[str, Any]) -> Bar:
+    total, parts = split["total_ns"], []
+    for part in split["parts"]:
+        text = f"{part['label']} {format_ratio_percent(part['time_ns'] / total)} ({format_ns(part['time_ns'])})"
+        parts.append(_part(text, part["time_ns"], total, f"--{TIMES.get(part['kind'], 'gap')}"))
+    return split["title"], split["of"], parts, []
 
 
 def _part(text: str, time: int, total: int, role: str) -> dict[str, Any]:

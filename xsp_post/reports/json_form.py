@@ -27,12 +27,12 @@ def report_dict(results: Results, *, case: int | None = None, only: Sequence[str
         "case": None if summary.case is None else {"case_index": summary.case.index, "label": summary.case.label},
         "facts": [asdict(fact) for fact in summary.facts],
         "verdict": summary.verdict,
-        "time_split": [asdict(split) for split in summary.splits],
+        "time_split": summary.splits,
         "advice": [asdict(one) for one in summary.said.advice],
         "top_layers": [_top(row) for row in summary.top_layers],
         "outside_layers": None if summary.outside is None else _top(summary.outside),
         "top_kernels": [_top(row) for row in summary.top_kernels],
-        "findings": [{**asdict(f), "examples": list(f.examples)} for f in summary.findings],
+        "findings": summary.findings,
         "balance": [
             {**one._asdict(),
              "parts": [{"attribution": way, "operation_count": n, "device_ns": time} for way, n, time in one.ways]}

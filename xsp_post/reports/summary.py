@@ -18,7 +18,7 @@ from xsp_post.reports.cases import captures_of
 from xsp_post.reports.facts import Device, Fact, device_of, facts
 from xsp_post.reports.pick import layer_groups
 from xsp_post.reports.text import short_kernels, shorten, visible
-from xsp_post.reports.trust import Balance, Shown, Split, balances, device_split, shown_findings, trust_data
+from xsp_post.reports.trust import Balance, balances, device_splits, shown_findings, trust_data
 from xsp_post.reports.verdict import coverage_note, verdict
 from xsp_post.reports.why import Why, why
 from xsp_post.tables.analyses.limits import find_limit
@@ -49,14 +49,14 @@ class Summary:
     case: cases.Case | None
     facts: list[Fact]
     verdict: dict[str, Any]  # kind, word, sentence, evidence
-    splits: list[Split]
+    splits: list[dict[str, Any]]
     said: Why
     top_layers: list[TopRow]
     outside: TopRow | None
     top_kernels: list[TopRow]
     device: Device
     balances: list[Balance]
-    findings: list[Shown]
+    findings: list[dict[str, Any]]
     trust: pd.DataFrame
     sources: list[str] = field(default_factory=list)
     part: str = ""  # the part of the recording that is shown; "" all of it
@@ -68,11 +68,10 @@ def summarize(results: Results, case: cases.Case | None) -> Summary:
     title, machine = _workload(captures, case)
     top_layers, outside = _top_layers(results, case)
     limit = find_limit(results, captures_of(results, case))
-    split = device_split(results, limit)
     said = replace(why(results, limit, is_first=True), coverage_note=coverage_note(results, limit))
     return Summary(
         title, " · ".join(filter(None, (part_sentence(results), machine))), case, facts(results, case),
-        verdict(results, limit), [] if split is None else [split], said, top_layers, outside,
+        verdict(results, limit), device_splits(results, limit), said, top_layers, outside,
         _top_kernels(results, case), device_of(results), balances(results), shown_findings(results),
         trust_data(results, case), [visible(name, 120) for name in captures["source_name"].astype(str).unique()],
         part_text(results),
@@ -127,47 +126,33 @@ def _top_layers(results: Results, case: cases.Case | None) -> tuple[list[TopRow]
     launches = cases.rows(results, "a08", case, ["layer_index", "name", "latency_ns"])
     no_layer = is_outside(layers)
     real = layers[~no_layer].reset_index(drop=True) if no_layer.any() else layers
-    details = _Details(results, case)
     groups = layer_groups(real, launches, TOP)
     slowest = rows_of(real.iloc[groups["first"]])
-    rows = [details.group(row, group) for row, group in zip(slowest, rows_of(groups))]
-    outside = [details.outside(row) for row in rows_of(layers[no_layer].nlargest(1, "latency_ns"))]
+    rows = [_top_row(results, case, row, group) for row, group in zip(slowest, rows_of(groups))]
+    outside = [_top_row(results, case, row) for row in rows_of(layers[no_layer].nlargest(1, "latency_ns"))]
     return rows, outside[0] if outside else None
 
 
-class _Details:
-    """What is said of a layer below its name."""
-
-    def __init__(self, results: Results, case: cases.Case | None) -> None:
-        self.by_layer = cases.rows(results, "a11", case, ["layer_index", "bound"])
-        self.spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
-
-    def group(self, row: Any, group: Any) -> TopRow:
-        """Equal layers: the sum of their latencies, and of what the slowest of them (``row``) consists."""
-        share = f"{format_ratio_percent(group.latency_ratio)} of the layers"
-        if group.layer_count == 1:
-            which, each = f"layer {row.layer_index}", _sureness(row, self.spreads)
-        else:
-            joined = group.last_index - group.first_index + 1 == group.layer_count
+def _top_row(results: Results, case: cases.Case | None, row: Any, group: Any = None) -> TopRow:
+    """What is said of a layer below its name. Equal layers (``group``): the sum of their latencies, and of what the
+    slowest of them (``row``) consists; without a group the model outside of its layers."""
+    bounds = cases.rows(results, "a11", case, ["layer_index", "bound"])
+    bound = bounds["bound"][bounds["layer_index"].eq(row.layer_index)].astype(str).tolist()[:1]
+    spreads = cases.rows(results, "a03", case, ["layer_index", "std_latency_ns"]).set_index("layer_index")
+    name, of, count, each = layer_name(row.layer_name), row, 1, _sureness(row, spreads)
+    line = [f"{format_ratio_percent(row.latency_ratio)} of the layers and this", each]
+    if group is not None:
+        name, count, which = group_name(row, group), int(group.layer_count), f"layer {row.layer_index}"
+        if count > 1:
+            joined = group.last_index - group.first_index + 1 == count
             which = f"layers {group.first_index} {'…' if joined else 'to'} {group.last_index}"
             low, high = format_ns(group.min_ns), format_ns(group.max_ns)
-            each = f"each {low}" if low == high else f"each {low} … {high}"
+            of, each = group, f"each {low}" if low == high else f"each {low} … {high}"
+        share = f"{format_ratio_percent(group.latency_ratio)} of the layers"
         line = [which, visible(row.layer_type, 60), visible(row.shape_text, 60), share, each]
-        return self._row(row, group_name(row, group), line, group)
-
-    def outside(self, row: Any) -> TopRow:
-        """The model outside of its layers."""
-        share = f"{format_ratio_percent(row.latency_ratio)} of the layers and this"
-        return self._row(row, layer_name(row.layer_name), [share, _sureness(row, self.spreads)], None)
-
-    def _row(self, row: Any, name: str, line: list[str], group: Any) -> TopRow:
-        gathered = self.by_layer[self.by_layer["layer_index"].eq(row.layer_index)]
-        bound = str(gathered["bound"].iloc[0]) if len(gathered) else ""
-        said = " · ".join(part for part in (*line, "inferred, not recorded" if row.is_inferred else "") if part)
-        several = group is not None and group.layer_count > 1
-        of, count = (group, int(group.layer_count)) if several else (row, 1)
-        path, time, share = visible(row.layer_path), float(of.latency_ns), float(of.latency_ratio)
-        return TopRow(name, path, time, share, int(row.layer_index), (said,), bound, count)
+    said = " · ".join(part for part in (*line, "inferred, not recorded" if row.is_inferred else "") if part)
+    path, time, ratio = visible(row.layer_path), float(of.latency_ns), float(of.latency_ratio)
+    return TopRow(name, path, time, ratio, int(row.layer_index), (said,), "".join(bound), count)
 
 
 def _sureness(row: Any, spreads: pd.DataFrame) -> str:

@@ -1,7 +1,6 @@
 """Results → the source and spread of each number, and the balance of device work."""
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -148,21 +147,8 @@ def _counter_line(totals: pd.DataFrame) -> list[tuple[str, ...]]:
 # -- Findings as the page shows them: worst first, one per code, with cause and cure -----------------------------------
 
 
-@dataclass(frozen=True)
-class Shown:
-    """A finding code with everything the page says of it."""
-
-    code: str
-    severity: str
-    title: str
-    cause: str
-    cure: str
-    count: int
-    examples: tuple[str, ...]
-
-
-def shown_findings(results: Results) -> list[Shown]:
-    """One entry per code, worst severity and most rows first."""
+def shown_findings(results: Results) -> list[dict[str, Any]]:
+    """One entry per code with everything the page says of it, worst severity and most rows first."""
     frame = frame_or_empty(results, "findings")
     if frame.empty:
         return []
@@ -173,10 +159,12 @@ def shown_findings(results: Results) -> list[Shown]:
         severity = min(rows["severity"], key=lambda s: order.get(s, len(order)))
         examples = dict.fromkeys(visible(text, 300) for text in rows["example"].astype(str) if text)
         hints = list(dict.fromkeys(_lines(text) for text in rows["hint"].astype(str) if text))
-        known, title = severity if severity in order else INFO, visible(str(rows["title"].iloc[0]), 200)
-        cause, count = _lines(str(rows["cause"].iloc[0])), int(rows["count"].sum())
-        found.append(Shown(str(code), known, title, cause, " ".join(hints[:2]), count, tuple(examples)[:3]))
-    return sorted(found, key=lambda f: (order[f.severity], -f.count, f.code))
+        found.append({
+            "code": str(code), "severity": severity if severity in order else INFO,
+            "title": visible(str(rows["title"].iloc[0]), 200), "cause": _lines(str(rows["cause"].iloc[0])),
+            "cure": " ".join(hints[:2]), "count": int(rows["count"].sum()), "examples": [*examples][:3],
+        })  # fmt: skip
+    return sorted(found, key=lambda f: (order[f["severity"]], -f["count"], f["code"]))
 
 
 def _lines(text: str) -> str:
@@ -197,46 +185,25 @@ _WORK = (
 )
 
 
-@dataclass(frozen=True)
-class Part:
-    """``kind``: what it is, for its colour: kernel, copy, graph, communication, an idle cause"""
-
-    kind: str
-    label: str
-    time_ns: int
-
-
-@dataclass(frozen=True)
-class Split:
-    """Parts that add up to ``total_ns``. ``of``: what the total is, in words."""
-
-    title: str
-    of: str
-    total_ns: int
-    parts: tuple[Part, ...]
-
-
-def device_split(results: Results, limit: Limit) -> Split | None:
-    """Kernels, graphs, communication, copies, and idle time by cause; None where no device work was recorded."""
+def device_splits(results: Results, limit: Limit) -> list[dict[str, Any]]:
+    """Kernels, graphs, communication, copies, and idle time by cause; none where no device work was recorded. ``parts``
+    add up to ``total_ns``; ``of``: what the total is, in words; ``kind`` of a part: what it is, for its colour: kernel,
+    copy, graph, communication, an idle cause."""
     if not limit.window_ns or not limit.window:
-        return None
+        return []
     names = {} if limit.is_gpu else {"kernel": "operators"}
-    work = [Part(kind, names.get(kind, label), int(limit.window[column])) for kind, label, column in _WORK]
+    work = [(kind, names.get(kind, label), int(limit.window[column])) for kind, label, column in _WORK]
     by_cause = in_scope(results, limit).groupby("cause", observed=True)["idle_ns"].sum()
     idle = by_cause.set_axis(by_cause.index.astype(str)).sort_index().sort_values(ascending=False)
     shown = idle[idle >= _LEAST_RATIO * limit.window_ns].head(_MOST_CAUSES)
-    parts = [
-        *work,
-        *(Part(str(cause), f"idle: {sentence(f'cause.{cause}')}", int(time)) for cause, time in shown.items()),
-    ]
-    rest = limit.window_ns - sum(part.time_ns for part in parts)
+    parts = [*work, *((str(cause), f"idle: {sentence(f'cause.{cause}')}", int(time)) for cause, time in shown.items())]
+    rest = limit.window_ns - sum(time for *_, time in parts)
     if rest > 0:
-        parts.append(Part("other", "idle: other causes" if len(shown) else "idle", rest))
+        parts.append(("other", "idle: other causes" if len(shown) else "idle", rest))
     over = f", summed over {limit.device_count} GPUs" if limit.device_count > 1 else ""
     device = "GPU" if limit.is_gpu else "CPU operators"
-    return Split(
-        f"Where the time of the {device}{'s' if over else ''} went to",
-        f"{sentence(f'scope.{limit.scope}')}: {format_ns(limit.window_ns)}{over}",
-        limit.window_ns,
-        tuple(part for part in parts if part.time_ns > 0),
-    )
+    return [{
+        "title": f"Where the time of the {device}{'s' if over else ''} went to",
+        "of": f"{sentence(f'scope.{limit.scope}')}: {format_ns(limit.window_ns)}{over}", "total_ns": limit.window_ns,
+        "parts": [{"kind": kind, "label": label, "time_ns": time} for kind, label, time in parts if time > 0],
+    }]  # fmt: skip
