@@ -67,8 +67,7 @@ LISTS = {
     "retuned": (RETUNED, retuned_pairs, {}),
     "relieved": (RELIEVED, relieved_pairs, {}),
     "overhauled": (OVERHAULED, overhauled_pairs, {}),
-    # the host writes for more than 1 ms with some of the values: of that the bound of reading later takes 1 ms
-    "amended": (AMENDED, amended_pairs, {"logged_often": {"bound_holds"}}),
+    "amended": (AMENDED, amended_pairs, {}),
     # `embed 3` may be a layer of an embedding: each is a case of its own
     "refitted": (REFITTED, refitted_pairs, {"towers": {"is_word_right"}}),
     # operators of a CPU at batch 1

@@ -338,3 +338,32 @@ def test_copying_once_is_sure_to_save_the_calls_alone(tmp_path):
 
     results, gain = run_again(told, Edit(flags=frozenset({"together"})), tmp_path)
     assert sure_ratio(advised(results, "copy-together")) <= gain + SLACK
+
+
+@pytest.mark.parametrize("kernels", [1, 20])
+def test_a_bound_of_reads_has_what_the_host_does_with_the_values_in_ranges_that_only_read(kernels, tmp_path):
+    """What is written for 3 ms behind the reads is not written where nobody reads; a range that computes stays."""
+
+    def told(thread: Thread, logs: bool = True) -> None:
+        for step in range(12):
+            with thread.range(f"step {step}"):
+                for _ in range(40):
+                    thread.launch(ELEMENTWISE, 50)
+                if logs:
+                    with thread.range("log"):
+                        for _ in range(kernels * 4):
+                            thread.launch(ELEMENTWISE, 4)
+                        for _ in range(4):
+                            thread.item()
+                            thread.host(100)
+                        thread.host(3_000)
+
+    results, _ = run_again(told, Edit(), tmp_path)
+    ends = []
+    for logs in (True, False):
+        machine = Machine(Random(1))
+        told(machine.thread(), logs)
+        ends.append(end_of(machine))
+    gain = 1 - ends[1] / ends[0]
+    bound = advised(results, "item-in-step").bound_ratio
+    assert gain > 0.5 and (bound >= gain - SLACK) == (kernels == 1)

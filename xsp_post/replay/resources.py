@@ -18,7 +18,7 @@ from xsp_post.replay.executions import Executions, elapsed, simulated_clock
 from xsp_post.replay.graph import Graph, replay
 from xsp_post.replay.recording import SHORT_COPY_NS
 
-_MADE_OF = 3  # kernels that make a value: a comparison, an index, a reduction
+MADE_OF = 3  # kernels that make a value: a comparison, an index, a reduction
 
 KERNELS, COMMUNICATION, RANKS, COPIES, LAUNCHES, LOADING, HOST, SYNCHRONISATION = (
     "kernels", "communication", "ranks", "copies", "launches", "loading", "host", "synchronisation",
@@ -262,7 +262,7 @@ def _without_makers(of: Altered, _: float) -> None:
     can = (operations.kind == ActivityKind.KERNEL) & (operations.call >= 0) & ~of.graph.learnt.is_node
     can &= ~np.isin(operations.family, [FAMILIES.index(name) for name in (*PRODUCTS, COMMUNICATION)])
     can &= ~operations.are(OTHER) | (operations.duration_ns <= SHORT_COPY_NS)
-    for _step in range(_MADE_OF):
+    for _step in range(MADE_OF):
         mine = can & np.isin(operations.call, calls)
         is_gone |= mine
         calls = of.graph.source_call[operations.call[mine]]

@@ -24,7 +24,7 @@ from xsp_post.replay.calls import LUMP_NS
 from xsp_post.replay.edges import SYNCHRONISATIONS
 from xsp_post.replay.fidelity import Identity, identity_of
 from xsp_post.replay.recording import MOST_OPERATIONS, are_few
-from xsp_post.replay.resources import Altered
+from xsp_post.replay.resources import MADE_OF, Altered
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import OUTSIDE, UNKNOWN, Limit, groups_of, in_scope
 from xsp_post.tables.analyses.remedies import REMEDIES, words_for
@@ -57,6 +57,10 @@ class Found:
     is_bound: bool = True  # false: the ideal of its replay is none either
     has_estimate: bool = True  # false: the change saves what a replay of it does not know
     is_sure: bool = True  # false: what is seen does not say what it is (the text ``unsure`` of the remedy)
+
+
+def _pattern(names: set[str]) -> str:
+    return f"^(?:{'|'.join(map(re.escape, sorted(names)))})$"
 
 
 def replayable(results: Results, limit: Limit) -> Identity | None:
@@ -143,19 +147,19 @@ class Situation:
 
     @cached_property
     def _owners(self) -> pd.DataFrame:
-        """By name of a range: whether it is inferred, nothing but the execution, and whether it computes; bool."""
-        paths = frame_or_empty(self.results, "paths", ["name", "level", "is_inferred", "kernel_ns", "copy_ns"])
-        said = pd.DataFrame({
-            "is_inferred": paths["is_inferred"].fillna(False).astype(bool), "is_whole": paths["level"].eq("MODEL"),
-            "computes": paths["kernel_ns"].gt(paths["copy_ns"]),
-        })  # fmt: skip
-        return said.groupby(paths["name"].astype(str)).any()
+        """By name of a range: whether it computes, and whether it does more than make and read values; bool. Both are
+        so of what is inferred, and of what is nothing but the execution."""
+        paths = frame_or_empty(self.results, "paths")
+        is_other = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL")
+        does_more = paths["kernel_count"].gt(MADE_OF * paths["copy_count"]) | paths["graph_count"].gt(0)
+        said = {"computes": paths["kernel_ns"].gt(paths["copy_ns"]) | is_other, "does_more": does_more | is_other}
+        return pd.DataFrame(said).groupby(paths["name"].astype(str)).any()
 
     def is_framework(self, rows: pd.DataFrame) -> np.ndarray:
         """Which rows of `causes` lie in ranges of a framework, or in short pieces in ranges that launch kernels or that
         nobody recorded: there is no place whose code could move. Nor where a piece came once and is little: what such
         a range does it does each time, and a scheduler stops anything."""
-        owned = self._owners[self._owners.any(axis=1)].index
+        owned = self._owners.index[self._owners["computes"]]
         is_short = ~self.is_lump(rows)
         is_once = (rows["longest_ns"] >= rows["idle_ns"] / 2) & (self.execution_count >= _FEW_EXECUTIONS)
         is_short |= is_once & (rows["idle_ns"] < MUCH_RATIO * self.limit.window_ns)
@@ -164,10 +168,17 @@ class Situation:
     def place(self, rows: pd.DataFrame) -> str:
         """A pattern of the ranges that own these rows, where all are the program's and none computes: all that is
         inside them can go elsewhere; else ''."""
-        can = self._owners.index[~self._owners.any(axis=1)]
-        owners = rows["owner"].unique()
-        is_own = set(owners) <= set(can) and not rows["owner"].str.contains(PATTERNS["framework"]).any()
-        return f"^(?:{'|'.join(map(re.escape, owners))})$" if is_own else ""
+        owners = set(rows["owner"])
+        return _pattern(owners) if owners <= self._own("computes") else ""
+
+    def place_of_reads(self, rows: pd.DataFrame) -> str:
+        """A pattern of the program's ranges around these rows that only make values and read them."""
+        return _pattern(self.names_around(_pattern(set(rows["owner"]))) & self._own("does_more"))
+
+    def _own(self, what: str) -> set[str]:
+        """Names of the program's ranges that are not ``what`` (`_owners`)."""
+        names = self._owners.index[~self._owners[what]]
+        return set(names[~names.str.contains(PATTERNS["framework"])])
 
     def is_lump(self, rows: pd.DataFrame) -> pd.Series:
         """Which rows of `causes` are host code, or rest, in one long piece in each execution, or in long ones."""

@@ -16,7 +16,7 @@ from xsp_post.tables.analyses.advice_evidence import MUCH_RATIO, SHAPE_OF_LAUNCH
 from xsp_post.tables.analyses.frames import PATTERNS
 from xsp_post.tables.analyses.limits import BETWEEN, GROUP_OF_CAUSE, HOST, LEAST_OPERATIONS, LOADING, OUTSIDE, lead_in
 from xsp_post.tables.analyses.places import NAMELESS, followed, inside, of_any_kind, with_line
-from xsp_post.tables.analyses.remedies import words_for
+from xsp_post.tables.analyses.remedies import REMEDIES, words_for
 
 MOST_GRAPH_RATIO = 0.8  # of the kernels that come from graphs already
 LEAST_READS = 50  # results that the host reads in one execution of a loop
@@ -133,7 +133,8 @@ def _reads(situation: Situation) -> list[Found]:
     count, found = max(int(reads["piece_count"].sum()), int(values.sum())), []
     of_reads = later if values.sum() >= (len(situation.waits) + blocking) / 2 else 0
     if (spent := max(situation.lost(reads), of_reads)) and count >= 2:
-        found = situation.found("item-in-step", spent, {"read_count": count}, is_open=True)
+        ideal = f"host:{situation.place_of_reads(reads)}=none; {REMEDIES['item-in-step'].ideal}"
+        found = situation.found("item-in-step", spent, {"read_count": count}, is_open=True, ideal=ideal)
         rows, later = rows[~rows.index.isin(reads.index)], later - of_reads
     # PyTorch itself waits for copies from pageable memory: remedies of copies, which single values have none of
     of_copies = rows["owner"].str.contains(PATTERNS["copies"]) & rows["detail"].str.contains("(?i)mem ?cpy")
