@@ -149,7 +149,8 @@ class Situation:
     def _owners(self) -> pd.DataFrame:
         """By name of a range: whether it computes, and whether it does more than make and read values; bool. Both are
         so of what is inferred, and of what is nothing but the execution."""
-        paths = frame_or_empty(self.results, "paths")
+        columns = ["name", "level", "is_inferred", "kernel_ns", "copy_ns", "kernel_count", "copy_count", "graph_count"]
+        paths = frame_or_empty(self.results, "paths", columns)
         is_other = paths["is_inferred"].fillna(False).astype(bool) | paths["level"].eq("MODEL")
         does_more = paths["kernel_count"].gt(MADE_OF * paths["copy_count"]) | paths["graph_count"].gt(0)
         said = {"computes": paths["kernel_ns"].gt(paths["copy_ns"]) | is_other, "does_more": does_more | is_other}
