@@ -45,35 +45,27 @@ def _from_balance(results: Results) -> list[tuple[str, str]]:
 
 
 def _from_structure(results: Results) -> list[tuple[str, str]]:
-    captures = frame_or_empty(results, "captures")
-    said = []
-    if not captures["device_ns"].sum():
-        said.append(("what the devices did", "no device work was recorded"))
-    tables = results.tables()
-    if "iterations" in tables and results.frame("iterations", ["capture_id"]).empty:
-        said.append(("latency of a model execution", "no model execution was found; name its range with --model-range"))
+    captures, tables = frame_or_empty(results, "captures"), results.tables()
     layers = frame_or_empty(results, "layers", ["is_inferred"])
-    if "layers" in tables and layers.empty:
-        said.append(("time of a layer", "no layer was recorded or inferred"))
     kinds = frame_or_empty(results, "paths", ["span_kind"])["span_kind"].astype(object)
-    if not kinds.isin(_RECORDED).any():
-        said.append(("the program's own names of its parts", "the recording has no ranges; parts are inferred from the "
-                     "launch sequence and their names are ours"))  # fmt: skip
-    elif len(layers) and layers["is_inferred"].astype(bool).any():
-        said.append(("the program's own names of some layers", "these layers are inferred, not recorded"))
-    if len(captures) and captures["process_count"].max() > 1:
-        count = int(captures["process_count"].max())
-        ranks = frame_or_empty(results, "ranks")
-        why = f"{count} processes were recorded; sums run over all of them, busy time is per GPU"
-        said.append(
-            ("which of the processes a summed number is of", why + ("" if len(ranks) else "; no rank was found"))
-        )
-    if (
-        "kernel_metrics" in tables
-        and results.frame("kernel_metrics", ["kernel_id"]).empty
-        and captures["kernel_ns"].sum()
-    ):
-        said.append(("flop and DRAM bytes of the kernels as counted", "no hardware counters were recorded (run --ncu)"))
+    has_names, processes = kinds.isin(_RECORDED).any(), int(captures["process_count"].max()) if len(captures) else 0
+    no_rank = "; no rank was found" if processes > 1 and frame_or_empty(results, "ranks").empty else ""
+    no_counters = "kernel_metrics" in tables and results.frame("kernel_metrics", ["kernel_id"]).empty
+    rows = (
+        (not captures["device_ns"].sum(), "what the devices did", "no device work was recorded"),
+        ("iterations" in tables and results.frame("iterations", ["capture_id"]).empty, "latency of a model execution",
+         "no model execution was found; name its range with --model-range"),
+        ("layers" in tables and layers.empty, "time of a layer", "no layer was recorded or inferred"),
+        (not has_names, "the program's own names of its parts",
+         "the recording has no ranges; parts are inferred from the launch sequence and their names are ours"),
+        (has_names and layers["is_inferred"].astype(bool).any(), "the program's own names of some layers",
+         "these layers are inferred, not recorded"),
+        (processes > 1, "which of the processes a summed number is of",
+         f"{processes} processes were recorded; sums run over all of them, busy time is per GPU{no_rank}"),
+        (no_counters and captures["kernel_ns"].sum(), "flop and DRAM bytes of the kernels as counted",
+         "no hardware counters were recorded (run --ncu)"),
+    )  # fmt: skip
+    said = [(what, why) for is_so, what, why in rows if is_so]
     refused = frame_or_empty(results, "replays", ["refusal"])["refusal"].astype(str)
     said += [("what would help (what-if)", f"no replay: {reason}") for reason in dict.fromkeys(refused) if reason]
     return said
