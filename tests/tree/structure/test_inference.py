@@ -172,6 +172,24 @@ def test_a_recording_cut_out_of_a_running_program_begins_at_the_hosts_pauses():
     assert found["iteration_class"].tolist()[-1] == "tail"
 
 
+@pytest.mark.parametrize("wait", [13, 80])
+def test_steps_that_begin_anew_after_other_work_begin_there_and_not_at_a_wait_inside_them(wait):
+    """After every third step, and after the last one, comes work that begins as a step does, with many equal launches;
+    the host waits inside each step."""
+    rng = np.random.default_rng(0)
+    forward, backward, more = rng.integers(0, 30, 60), rng.integers(30, 60, 60), rng.integers(0, 30, 8)
+    forward[:20] = backward[30:50] = forward[0]
+    step = np.r_[forward, backward]
+    symbols = np.tile(np.r_[step, step, step, forward[:2], more], 3)
+    threads = np.tile(np.r_[np.tile(np.repeat([0, 1], 60), 3), np.zeros(10, np.int64)], 3)
+    starts = (370 * np.arange(3)[:, None] + 120 * np.arange(3)).ravel()
+    launches = launch_frame(symbols, thread_index=threads)
+    waited = 5_000_000 * np.cumsum(np.isin(np.arange(len(symbols)), starts + wait))
+    for column in ("launch_start_ns", "launch_end_ns", "start_ns", "end_ns"):
+        launches[column] += waited
+    assert infer(launches, NAMES).iterations["first_launch"].tolist() == starts.tolist()
+
+
 @examples(15)
 @given(st.integers(0, 10_000))
 def test_streams_that_interleave_at_random(seed):

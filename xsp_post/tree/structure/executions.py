@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from xsp_post.arrays.forest import forest_of
 from xsp_post.arrays.intervals import nest
 from xsp_post.tree.structure.constants import Constants
 from xsp_post.tree.structure.fold import Loops, agreement
@@ -565,8 +566,6 @@ def _main_kinds(structure: Structure, is_turn: np.ndarray, launches: Launches) -
 
 def _inside(structure: Structure, mask: np.ndarray) -> np.ndarray:
     """Which turns lie in one of ``mask``."""
-    from xsp_post.arrays.forest import forest_of
-
     return forest_of(structure.turn_parent).inside(mask)
 
 
@@ -574,9 +573,7 @@ def _layer_loops(structure: Structure, is_turn: np.ndarray) -> np.ndarray:
     """Loops of layers, enough in a row, outside the turns that are executions; outermost ones."""
     loops = structure.loops
     is_layer = np.array([k.role in (LAYER, GRADIENTS) for k in structure.kinds], bool)[loops.kind]
-    outside = ~(is_turn | _inside(structure, is_turn))[loops.first]
-    outside &= ~is_turn[loops.first]
-    is_layer &= outside
+    is_layer &= ~(is_turn | _inside(structure, is_turn))[loops.first]
     of_layer = np.repeat(is_layer, loops.count)
     inner = _inside(structure, of_layer)[loops.first]
     rows = np.flatnonzero(is_layer & ~inner)
@@ -637,8 +634,11 @@ def _rotated(starts: np.ndarray, ends: np.ndarray, series: np.ndarray, launches:
                 is_cut |= 0 < len(rest) < size and agrees >= constants.alike_ratio * len(rest)
             # executions of another kind that end as these do: what they end with was taken for a beginning
             is_cut |= len(tail) > 1 and bool((tail[:2] == turn[:2]).all())
-        is_known = own_start[0] == 0 and not is_cut  # the recording begins as the turns do
-        offset = 0 if is_known or not is_cut else _beginning(exact, size, launches)
+        # the recording begins as the turns do, and each row of them behind something else begins there anew
+        anew, last = own_start[1:][own_start[1:] != own_end[:-1]], symbols[own_end[0] - 1]
+        is_anew = np.isin(anew, begins_alike(symbols, symbols[:3])) & (symbols[anew - 1] != last)
+        is_known = own_start[0] == 0 and len(anew) > 0 and is_anew.all()
+        offset = _beginning(exact, size, launches) if is_cut and not is_known else 0
         if offset:
             own_start, own_end = _moved(own_start, own_end, offset, size, launches)
         parts.append((own_start, own_end, np.full(len(own_start), kind)))
