@@ -71,7 +71,7 @@ class Screen:
 def sentences(text: str) -> Iterator[str]:
     """The sentences of a screen: what stands between full stops, in tables between columns, in lists between marks."""
     for line in text.splitlines():
-        line = re.sub(r"^ +\d\. (?:About|At most|Acts on) [^:]*: ", "", line)  # the bound before an advice
+        line = re.sub(r" · (?:about|at most|acts on) [^·]*$", "", line)  # the bound behind an advice
         ends = r"(?<=[.!?;]) " if re.match(r"[a-z ]+: ", line) else r"(?<=[.!?]) "
         for cell in re.split(r"\s{2,}", line):
             yield from re.split(ends, cell)

@@ -24,7 +24,7 @@ from xsp_post.reports import why as reporting
 from xsp_post.reports.terminal_text import say
 from xsp_post.reports.verdict import coverage_note, details_of, main_limit, sentence_of
 from xsp_post.reports.why import evidence_of, print_why, why
-from xsp_post.tables.analyses.advice import advise, why_none
+from xsp_post.tables.analyses.advice import Advice, advise, why_none
 from xsp_post.tables.analyses.advice_host import _pieces
 from xsp_post.tables.analyses.limits import GRAPH_RECORDED, REFUSED, Limit, find_limit, groups_of
 
@@ -251,7 +251,8 @@ def test_the_direction_of_most_copies_is_said(tmp_path, other_us):
     path = tmp_path / "copies.sqlite"
     builder.write(path)
     said = " ".join(RUNNER.invoke(app, ["why", str(path)]).stdout.split())
-    most = "30.0 ms of it host→device, pinned" if other_us == 300 else "42.0 ms of it device→host, pageable"
+    most = "30.0 ms of that time host→device, pinned"
+    most = most if other_us == 300 else "42.0 ms of that time device→host, pageable"
     assert most in said
 
 
@@ -426,6 +427,22 @@ def test_a_host_that_saves_more_than_the_device_is_idle_is_explained(busy_ratio,
     two = replace(limit, kind="mixed", limits=("host", "synchronisation"), gains=gains,
                   busy_ns=round(busy_ratio * limit.window_ns))  # fmt: skip
     assert ("Some streams wait for the host" in coverage_note(results, two)) == is_said
+
+
+@pytest.mark.parametrize(
+    ("width", "line"),
+    [
+        (80, "  1. Let products use tensor cores: use FP16 · about 25.0 %, at most 50.0 %"),
+        (70, "  1. Let products use tensor cores · about 25.0 %, at most 50.0 %"),
+        (50, "  1. Let products … · about 25.0 %, at most 50.0 %"),
+    ],
+)
+def test_a_narrow_terminal_cuts_how_before_what_and_never_the_bound(width, line, tmp_path):
+    said = why(analyze([program(tmp_path, host=300)]))
+    one = Advice("a", "Let products use tensor cores: use FP16.", "Seen.", "so", 100, 0.5, estimate_ns=50)
+    console = Console(file=StringIO(), width=width)
+    reporting.print_first(console, replace(said, advice=(one,)))
+    assert line in console.file.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("width", range(24, 60))

@@ -68,7 +68,7 @@ def test_host_code_between_the_executions_is_a_place(tmp_path):
     results, limit, found = said(loop(tmp_path, between_us=200, inside_us=40))
     assert limit.kind == "host" and found[0].is_unnamed
     assert found[0].time_ns == pytest.approx(19 * 200 * US, rel=0.05)
-    assert "most of it between executions of step: " in sentence_of(results, limit)
+    assert "most of that time between executions of step: " in sentence_of(results, limit)
     assert place_text(found[0]) == "host code between executions of step"  # no pause is half of it
 
 
@@ -461,7 +461,7 @@ def test_of_equal_places_none_is_said_alone(second_us, said_of):
     found = [Place("host", name, "", "host_code\n", 0, time * US, ratio=0.4)
              for name, time in (("encode", 100), ("search", second_us), ("load", 10))]  # fmt: skip
     assert where_text(found, 0.4) == said_of
-    assert where_text([replace(found[0], is_most=True), *found[1:]], 0.4) == "most of it in encode: 100 µs"
+    assert where_text([replace(found[0], is_most=True), *found[1:]], 0.4) == "most of that time in encode: 100 µs"
 
 
 def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
@@ -470,7 +470,7 @@ def test_a_kernel_of_no_range_is_what_limits_not_where(tmp_path):
         run = (10 + 300 * k) * US, (309 + 300 * k) * US
         builder.kernel("probe", launch=(3 * k * US, (3 * k + 2) * US), run=run, grid=(1080, 1, 1))
     results, limit, found = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
-    assert "most of it is probe: " in sentence_of(results, limit)
+    assert "most of that time is probe: " in sentence_of(results, limit)
     assert where_text(found, 0.1, "kernels").startswith("the largest part is probe: ")
     assert window_of(results, limit) == f"{format_ns(limit.window_ns)} (first to last device work)"
 

@@ -18,7 +18,7 @@ from xsp_post.reports.text import visible
 from xsp_post.reports.theme import TIMES, WAYS
 from xsp_post.reports.trust import Balance
 from xsp_post.reports.verdict import first_shares, shares
-from xsp_post.reports.why import reach_of, with_reason
+from xsp_post.reports.why import bound_share, with_reason
 from xsp_post.tables.analyses.advice import Advice
 
 Bar = tuple[str, str, list[dict[str, Any]], list[str]]
@@ -48,15 +48,8 @@ def _shares(summary: Summary) -> list[dict[str, Any]]:
 
 def _action(one: Advice) -> dict[str, str]:
     """What to do, with what it saves: a share of the verdict's time, or of other time the time itself."""
-    ratios = one.bound_ratio, one.bound_ratio * one.estimate_ns / max(one.bound_ns, 1)
-    most, about = map(format_ratio_percent, ratios)
-    bound = f"{reach_of(one)} {most}"
-    if one.bound_of != "the time":
-        bound = f"{reach_of(one)} {format_ns(one.bound_ns)}"
-    elif one.estimate_ns >= 0 and about != most:
-        bound = f"about {about}, {bound}"
     return {
-        "what": visible(one.what, 400), "bound": bound,
+        "what": visible(one.what, 400), "bound": bound_share(one),
         "why": f"{visible(one.evidence, 500)} {with_reason(one)}. Assumed: {visible(one.assumption, 400)}",
     }  # fmt: skip
 
