@@ -450,7 +450,7 @@ def test_the_range_around_all_layers_is_no_place_of_work(is_layered, tmp_path):
 ])  # fmt: skip
 def test_a_place_around_others_is_not_in_itself(name, said):
     place = Place("host", name, "", "host_code\n", 0, 60)
-    assert where_text([replace(place, ratio=0.5, is_most=True)], 0.4) == f"most of it {said}: 60 ns"
+    assert where_text([replace(place, ratio=0.5, is_most=True)], 0.4) == f"most of that time {said}: 60 ns"
 
 
 @pytest.mark.parametrize(("second_us", "said_of"), [
@@ -539,7 +539,7 @@ def test_what_most_host_code_came_before_is_not_said_of_all(pause_us, where, tmp
         builder.kernel(name, launch=(at, at + US), run=(at + 2 * US, at := at + 7 * US))
     results, limit, found = said(builder.write(tmp_path / "report.sqlite"), Options(infer=False))
     assert what_text(found[0]).partition(", 9")[0] == f"host code {where}"
-    assert f"ost of it {where}" in sentence_of(results, limit)
+    assert f"ost of that time {where}" in sentence_of(results, limit)
 
 
 @pytest.mark.parametrize(
