@@ -241,32 +241,6 @@ def test_the_first_figure_of_a_what_if_is_that_of_the_verdict(tmp_path):
     assert contradictions(results) == []
 
 
-@pytest.mark.parametrize(("before_us", "is_of_executions"), [(100, True), (20_000, False)])
-def test_executions_that_hold_less_than_half_of_the_work_have_no_verdict_of_their_own(
-    before_us, is_of_executions, tmp_path
-):
-    """Steps that wait for the host, behind long kernels of no step: the parts of the answer are of one time."""
-    thread = Machine(Random(1)).thread()
-    with thread.range("prepare"):
-        for _ in range(10):
-            thread.launch("prepare", before_us)
-        thread.sync()
-    for step in range(8):
-        with thread.range(f"step {step}"):
-            for _ in range(12):
-                thread.host(40)
-                thread.launch("ampere_sgemm_128x64_tn", 40)
-            thread.sync()
-    results = analyze([write(Told("prepared", [thread.m], []), tmp_path / "program")])
-    limit = find_limit(results)
-    assert limit.scope == ("execution" if is_of_executions else "outside")
-    assert (limit.of_device_ns > 200_000_000) != is_of_executions
-    assert limit.limits[0] == ("host" if is_of_executions else "kernels")
-    if not is_of_executions:
-        assert what_if(results, ["kernel:.=0.5x"]).execution == "recording"
-    assert contradictions(results) == []
-
-
 def test_a_contradiction_is_found():
     """Each of them, by hand."""
     path = CAPTURES[0]

@@ -122,16 +122,6 @@ class Tree:
         return queued_before(process, stream, start, end, attribution != int(Attribution.NO_LAUNCH))
 
     @cached_property
-    def holds_little(self) -> bool:
-        """Whether more than half of the device work whose launch is known lies neither in an execution nor between two
-        measured ones: no verdict is of them alone."""
-        work, runs = self.activities, self.iterations
-        length = (work["end_ns"] - work["start_ns"]) * work["attribution"].ne(int(Attribution.NO_LAUNCH))
-        begins = runs["start_ns"][~runs["is_warmup"].to_numpy(bool)]
-        is_outside = work["iteration_index"].lt(0) & ~work["start_ns"].between(begins.min(), begins.max())
-        return len(begins) > 0 and bool(2 * length[is_outside].sum() > length.sum())
-
-    @cached_property
     def execution_intervals(self) -> tuple[np.ndarray, np.ndarray]:
         """Start and end of every model execution: its host range, extended to the last of its device work, without the
         time in which its process's devices did what is `queued`."""

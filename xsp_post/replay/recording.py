@@ -139,10 +139,8 @@ def shared_captures(results: Results) -> set[int]:
 def read_recording(results: Results, capture_id: int) -> Recording:
     """The calls and operations of one capture, from a store or an analysis in memory; of a large one a part."""
     iterations = frame_or_empty(results, "iterations")
-    iterations = iterations[iterations["capture_id"].eq(capture_id)].reset_index(drop=True)
-    scopes = set(of_captures(results, "device_windows", capture_id, ["scope"])["scope"].astype(str))
-    if capture_id in guessed_captures(results) or scopes == {"outside"}:  # the verdict is of the whole recording
-        iterations = iterations.iloc[:0]
+    wanted = iterations["capture_id"].eq(capture_id) & (capture_id not in guessed_captures(results))
+    iterations = iterations[wanted].reset_index(drop=True)
     span = _part(results, capture_id, iterations)
     rows, name = _operations(results, capture_id, span)
     edges = of_captures(results, "dependencies", capture_id)

@@ -39,9 +39,9 @@ _LAYOUT = r"nchwTo|nhwcTo|ToNchw|ToNhwc"
 
 def scope_of_iterations(tree: Tree) -> np.ndarray:
     """Scope number of every execution, and at the end that of time outside of all (index −1). Executions that are a
-    guess, or hold little of the work, are none: all of the recording is outside."""
+    guess are none: all of the recording is outside."""
     warm = tree.iterations["is_warmup"].to_numpy(bool) if len(tree.iterations) else np.zeros(0, bool)
-    if tree.is_guess or tree.holds_little:
+    if tree.is_guess:
         return np.full(len(warm) + 1, SCOPES.index(OUTSIDE))
     return np.append(np.where(warm, SCOPES.index(WARMUP), SCOPES.index(EXECUTION)), SCOPES.index(OUTSIDE))
 

@@ -54,7 +54,7 @@ def coverage_note(results: Results, limit: Limit) -> str:
     times = launch.groupby(launch["attribution"].astype(str))["device_ns"].sum()
     lost_ns = int(times.get("no_launch", 0))
     is_queued = limit.scope == "execution" and found_in(results, limit.captures, "orphan-kernels").empty
-    if len(found_in(results, limit.captures, "executions-cover-little")):
+    if limit.scope == "execution" and len(found_in(results, limit.captures, "executions-cover-little")):
         said = [_left_out(results, limit)]
     else:
         said = [_outside(results, limit, lost_ns * is_queued)]
@@ -100,9 +100,7 @@ def _left_out(results: Results, limit: Limit) -> str:
     held = known.loc[is_chosen, "coverage_ratio"].sum()
     times = of_captures(results, "captures", limit.captures, ["device_ns", "copy_ns"]).sum()
     rest = "; most of the rest is copies" if 2 * times["copy_ns"] > (1 - held) * times["device_ns"] else ""
-    if (
-        rest and limit.scope == "execution" and 2 * limit.window.get("copy_busy_ns", 0) > times["copy_ns"]
-    ):  # which the verdict is of, too
+    if rest and 2 * limit.window.get("copy_busy_ns", 0) > times["copy_ns"]:  # which the verdict is of, too
         rest += " between them"
     others = known[~is_chosen & known["option"].astype(str).ne("")].nlargest(1, "coverage_ratio")
     said = [
