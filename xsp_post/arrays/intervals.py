@@ -17,6 +17,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from xsp_post.arrays.cutting import Keys
 from xsp_post.arrays.forest import forest_of
 
 Int = NDArray[np.integer]
@@ -31,8 +32,7 @@ class Nesting:
     parent: Int  # index of the parent range, −1 for roots; shape (n,)
     crossing_count: int  # ranges that partially overlap an earlier one of their thread
     _order: Int | None  # None: the ranges were given in that order
-    _thread_first: Int
-    _thread_last: Int
+    _thread: Int
     _start: Int
     _end: Int
     _parent_sorted: Int  # nearest earlier range whose end is not before ours (sorted numbering)
@@ -90,22 +90,10 @@ class Nesting:
 
     def _last_started(self, thread: Int, start: Int) -> Int:
         """Sorted position of the last range of the thread with range.start <= start, −1 for none."""
-        position = np.full(len(start), -1, np.int64)
-        thread_count = len(self._thread_first)
-        if thread_count == 1 and not thread.any():
-            rows: slice | Int = slice(None)
-            groups = [(0, rows)]
-        else:
-            order = np.argsort(thread, kind="stable")
-            bounds = np.searchsorted(thread[order], np.arange(thread_count + 1))
-            groups = [(t, order[bounds[t] : bounds[t + 1]]) for t in range(thread_count) if bounds[t] < bounds[t + 1]]
-        for t, rows in groups:
-            first, last = self._thread_first[t], self._thread_last[t]
-            if first == last:
-                continue
-            offset = np.searchsorted(self._start[first:last], start[rows], side="right") - 1
-            position[rows] = np.where(offset >= 0, offset + first, -1)
-        return position
+        count = max(int(self._thread[-1]), int(thread.max())) + 1
+        keys = Keys(int(self._start.min()) - 1, int(self._start.max()), count)
+        position = np.searchsorted(keys.of(self._thread, self._start), keys.of(thread, start), side="right") - 1
+        return np.where((position >= 0) & (self._thread[position] == thread), position, -1)
 
 
 def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
@@ -114,9 +102,7 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
     n = len(start)
     order = _outer_first(thread, start, end, tie)
     s, e, t = (start, end, thread) if order is None else (start[order], end[order], thread[order])
-    thread_count = int(thread.max()) + 1 if n else 0
-    bounds = np.searchsorted(t, np.arange(thread_count + 1))
-    cluster = _clusters(t, s, e)
+    cluster = clusters(t, s, e)
     pointer, crossing, left = _nearest_enclosing(cluster, s, e)
     crosses = np.zeros(n, bool)  # by cluster
     crosses[cluster[crossing]] = True
@@ -132,9 +118,8 @@ def nest(thread: Int, start: Int, end: Int, tie: Int | None = None) -> Nesting:
         has = parent_sorted >= 0
         parent[order[has]] = order[parent_sorted[has]]
     return Nesting(
-        parent=parent, crossing_count=int(crossing.sum()), _order=order,
-        _thread_first=bounds[:-1], _thread_last=bounds[1:], _start=s, _end=e, _parent_sorted=pointer, _cluster=cluster,
-        _cluster_crosses=crosses, _left=left,
+        parent=parent, crossing_count=int(crossing.sum()), _order=order, _thread=t, _start=s, _end=e,
+        _parent_sorted=pointer, _cluster=cluster, _cluster_crosses=crosses, _left=left,
     )  # fmt: skip
 
 
@@ -175,7 +160,7 @@ def _nearest_enclosing(cluster: Int, start: Int, end: Int) -> tuple[Int, NDArray
     return pointer, crossing, np.flatnonzero(left)
 
 
-def _clusters(thread: Int, start: Int, end: Int) -> Int:
+def clusters(thread: Int, start: Int, end: Int) -> Int:
     """Number the connected groups of overlapping ranges; sorted input, per thread."""
     new = np.r_[True, thread[1:] != thread[:-1]][: len(start)]
     new[1:] |= start[1:] > _reach(new, start, end)[:-1]

@@ -12,6 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from xsp_post.arrays.cutting import Keys, distinct, overlaps
+from xsp_post.arrays.intervals import covered_before
 from xsp_post.ingest.nsys_strings import numbers
 from xsp_post.ingest.tables import NULL, Request, TableSource, WantedColumn, resolve
 
@@ -80,19 +81,11 @@ class NsysHostRows(NamedTuple):
         keys = Keys(low, high, int(cpu.max()) + 2)
         key = keys.of(rows["cpu"].to_numpy(), rows["start_ns"].to_numpy())
         order = np.argsort(key, kind="stable")
-        key, is_in = key[order], rows["is_in"].to_numpy()[order] != 0
-        of = rows["cpu"].to_numpy()[order]
+        key, of, is_in = key[order], rows["cpu"].to_numpy()[order], rows["is_in"].to_numpy()[order] != 0
         # a processor has one thread: it runs until the next event there
-        ran = np.where(is_in[:-1] & (of[1:] == of[:-1]), key[1:] - key[:-1], 0)
-        until = np.concatenate([[0], np.cumsum(ran)])
-
-        def run_by(time: np.ndarray) -> np.ndarray:
-            at = np.searchsorted(key, time, "right") - 1
-            safe = np.clip(at, 0, max(len(ran) - 1, 0))
-            part = np.minimum(time - key[safe], ran[safe]) if len(ran) else np.zeros(len(time), np.int64)
-            return np.where(at >= 0, until[np.clip(at, 0, len(until) - 1)] + np.where(at < len(ran), part, 0), 0)
-
-        return run_by(keys.of(cpu, end)) - run_by(keys.of(cpu, start))
+        ran = np.flatnonzero(is_in[:-1] & (of[1:] == of[:-1]))
+        before_end, before_start = (covered_before(key[ran], key[ran + 1], keys.of(cpu, at)) for at in (end, start))
+        return before_end - before_start
 
     def samples(self, threads: np.ndarray, start_ns: np.ndarray, end_ns: np.ndarray) -> pd.DataFrame:
         """Samples of the threads within the intervals, each with the innermost frame of its stack."""
