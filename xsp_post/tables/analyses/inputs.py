@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.intervals import grouped_union
+from xsp_post.arrays.intervals import clusters
 from xsp_post.arrays.processes import summarise_repeats
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
@@ -31,6 +31,7 @@ from xsp_post.tables.analyses.roofline import BACKWARD, Work, aggregate
 
 # Latencies may sum to so much more than the executions take together before they count as overlapping.
 _MOST_OVERLAP = 0.01
+_OWNER = ["case_index", "capture_id", "process_id"]
 
 
 @dataclass(frozen=True)
@@ -47,67 +48,36 @@ class Windows:
 def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) -> Windows:
     """The windows of the executions ``chosen`` (bool per row of `Cases.iterations`)."""
     rows = iterations[chosen & (iterations["iteration_index"].to_numpy() >= 0) & iterations["latency_ns"].notna()]
-    nothing = np.full(case_count, np.nan)
     if rows.empty:
+        nothing = np.full(case_count, np.nan)
         return Windows(nothing, nothing, nothing, np.zeros(case_count, bool))
-    case = rows["case_index"].to_numpy(np.int64)
-    group = rows.groupby(["case_index", "capture_id", "process_id"], sort=False).ngroup().to_numpy()
-    start = rows["start_ns"].to_numpy(np.int64)
-    start = start - start.min()  # small enough for exact floats
-    latency = rows["latency_ns"].to_numpy(np.float64)
-    offset, projection = (rows[c].to_numpy(np.float64) for c in ("device_offset_ns", "projection_ns"))
-    has_device = ~np.isnan(offset)
-    first = np.where(has_device, start + offset, start).astype(np.int64)
-    last = np.where(has_device, start + offset + projection, start + latency).astype(np.int64)
-    order = np.lexsort((start, group))
-    case, group, start, latency, first, last = (a[order] for a in (case, group, start, latency, first, last))
-    busy = rows["busy_ns"].to_numpy(np.float64)[order]
-    window = _windows(group, start, first, last, case, case_count)
-    end = np.maximum(last, start + latency.astype(np.int64))
-    stretch, low, high = _stretches(group, start, end)
-    union = _by_case(stretch, high - low, case, case_count)
-    summed = np.bincount(case, weights=latency, minlength=case_count)
-    period = _periods(group, start, last, rows["period_ns"].to_numpy(np.float64)[order], case, case_count)
-    known = np.bincount(case, minlength=case_count) > 0
-    held = np.bincount(case, weights=np.nan_to_num(busy), minlength=case_count)
-    return Windows(
-        np.where(known, window, np.nan), np.where(known, np.minimum(held, window), np.nan), period,
-        summed > (1 + _MOST_OVERLAP) * union,
+    rows = rows.sort_values([*_OWNER, "start_ns"], kind="stable", ignore_index=True)
+    start, offset, period = rows["start_ns"] - rows["start_ns"].min(), rows["device_offset_ns"], rows["period_ns"]
+    host_end = (start + rows["latency_ns"]).astype(np.int64)  # of small numbers, so that floats are exact
+    last = (start + offset + rows["projection_ns"]).fillna(host_end).astype(np.int64)
+    rows = rows[["case_index", "latency_ns", "busy_ns"]].assign(
+        group=rows.groupby(_OWNER).ngroup(), start=start, first=(start + offset).fillna(start).astype(np.int64),
+        last=last, end=np.maximum(last, host_end),
     )  # fmt: skip
-
-
-def _stretches(group: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stretch of each row, and low and high of all stretches; rows ascend by group, then start."""
-    owner, low, high = grouped_union(group, start, end)
-    width = int(end.max()) + 2
-    return np.searchsorted(owner * width + low, group * width + start, side="right") - 1, low, high
-
-
-def _windows(
-    group: np.ndarray, start: np.ndarray, first: np.ndarray, last: np.ndarray, case: np.ndarray, count: int
-) -> np.ndarray:
-    """Executions that follow one another without a pause are one window; it begins with the first device work."""
-    stretch, low, _ = _stretches(group, start, last)
-    begin, end = np.full(len(low), np.iinfo(np.int64).max), np.full(len(low), np.iinfo(np.int64).min)
-    np.minimum.at(begin, stretch, first)
-    np.maximum.at(end, stretch, last)
-    return _by_case(stretch, end - begin, case, count)
-
-
-def _by_case(stretch: np.ndarray, length: np.ndarray, case: np.ndarray, count: int) -> np.ndarray:
-    of_case = np.zeros(len(length), np.int64)
-    of_case[stretch] = case
-    return np.bincount(of_case, weights=length.astype(float), minlength=count)
-
-
-def _periods(
-    group: np.ndarray, start: np.ndarray, last: np.ndarray, period: np.ndarray, case: np.ndarray, count: int
-) -> np.ndarray:
-    """Median time between the ends of two executions of a case that follow one another."""
     # the recorded period leads to the next execution of the process: other ones lie between where it does not
-    follows = (group[1:] == group[:-1]) & (start[1:] - start[:-1] == period[:-1])
-    between = pd.Series((last[1:] - last[:-1])[follows], dtype=float).groupby(case[:-1][follows]).median()
-    return between.reindex(range(count)).to_numpy(np.float64)
+    following = rows[["group", "start", "last"]].shift(-1)
+    follows = following["group"].eq(rows["group"]) & (following["start"] - start).eq(period)
+    found = pd.DataFrame({
+        "window": _stretches(rows, "first", "last"), "union": _stretches(rows, "start", "end"),
+        "period": (following["last"] - last)[follows].groupby(rows["case_index"]).median(),
+        **rows.groupby("case_index")[["latency_ns", "busy_ns"]].sum(),
+    }).reindex(range(case_count))  # fmt: skip
+    window, union, period, latency, busy = found.to_numpy(float).T
+    return Windows(window, np.fmin(busy, window), period, latency > (1 + _MOST_OVERLAP) * union)
+
+
+def _stretches(rows: pd.DataFrame, first: str, last: str) -> pd.Series:
+    """Per case the length of its stretches, from the first of ``first`` to the last of ``last``: executions that follow
+    one another without a pause are one."""
+    stretch = clusters(*(rows[name].to_numpy() for name in ("group", "start", last)))
+    of_stretch = rows.groupby(stretch)
+    length = of_stretch[last].max() - of_stretch[first].min()
+    return length.groupby(of_stretch["case_index"].first()).sum()
 
 
 @dataclass
