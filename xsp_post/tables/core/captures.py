@@ -5,7 +5,7 @@ import pandas as pd
 
 from xsp_post.arrays.intervals import covered_before, grouped_union_length, union
 from xsp_post.arrays.processes import without_overlap
-from xsp_post.arrays.repeats import numbered
+from xsp_post.arrays.repeats import dense, numbered
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding
 from xsp_post.base.messages import WARNING
@@ -277,23 +277,13 @@ def _places(tree: Tree) -> tuple[pd.DataFrame, np.ndarray]:
     each activity ran on."""
     activities, listed = tree.activities, tree.trace.devices.reset_index(drop=True)
     keys = ["process_index", "device_id"]
-    process, device = (activities[c].to_numpy() for c in keys)
-    is_one = bool(len(process) and (process == process[0]).all() and (device == device[0]).all())
-    few = slice(1 if is_one else None)  # all the same: the first says it
-    process, device = process[few].astype(np.int64), device[few].astype(np.int64)
-    lowest = int(device.min(initial=-1))  # a damaged file has any number
-    width = int(device.max(initial=0)) - lowest + 1
-    place = process * width + device - lowest
-    code, used = pd.factorize(place)
-    met = pd.DataFrame({"process_index": used // width, "device_id": used % width + lowest})
-    first = np.full(len(used), -1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
-    met["gpu_index"] = activities["gpu_index"].to_numpy()[first] if len(met) else np.zeros(0, np.int64)
+    code, first = dense(*(activities[c].to_numpy() for c in keys))
+    met = activities[[*keys, "gpu_index"]].iloc[first].astype(np.int64).reset_index(drop=True)
     listed_keys = pd.MultiIndex.from_frame(listed[keys]) if len(listed) else pd.MultiIndex.from_arrays([[], []])
     fresh = met[listed_keys.get_indexer(pd.MultiIndex.from_frame(met[keys])) < 0]
     places = pd.concat([listed, fresh], ignore_index=True) if len(listed) else fresh.reset_index(drop=True)
     at = pd.MultiIndex.from_frame(places[keys].astype(np.int64)).get_indexer(pd.MultiIndex.from_frame(met[keys]))
-    return places, np.broadcast_to(at[code], len(activities)) if is_one else at[code]
+    return places, at[code]
 
 
 def _amounts(tree: Tree, places: pd.DataFrame, of_activity: np.ndarray) -> dict[str, np.ndarray]:
