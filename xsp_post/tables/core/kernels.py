@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 
+from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.arrays.texts import categorical
 from xsp_post.model.levels import Level
@@ -22,42 +23,24 @@ MEMORY_KINDS = pd.Index(["", *(kind.name.lower().replace("_", " ") for kind in M
 def operations_frame(tree: Tree) -> pd.DataFrame:
     """Device work by path and what it was (schemas: operations), heaviest first within each path."""
     activities = tree.activities
-    kind = activities["kind"].to_numpy()
-    name = activities["name_id"].to_numpy()
-    what = kind
-    if (kind != ActivityKind.KERNEL).any():
-        what = kind + 4 * (activities["copy_kind"].to_numpy().astype(np.int64) % len(COPY_DIRECTIONS))
-        what += 4 * len(COPY_DIRECTIONS) * memory_kind(activities).astype(np.int64)
-    width = 4 * len(COPY_DIRECTIONS) * len(MemoryKind)
-    names = int(name.max(initial=-1)) + 2
     duration = activities["end_ns"].to_numpy() - activities["start_ns"].to_numpy()
-    line, lines = pd.factorize(np.asarray(activities.get("source_text_id", np.full(len(kind), -1))))
-    key, counted = (paths.astype(np.int64) for paths in _paths(tree))
-    pairs, most = np.empty(0, np.int64), int(counted.max(initial=0)) + 1
-    if (key != counted).any():
-        key, pairs = pd.factorize(key * most + counted)
-    # in place: of a million rows each copy counts
-    for values, count in ((line, len(lines)), (name, names), (what, width)):
-        key *= max(count, 1)
-        key += values
-    key += width  # a name of −1 counts as 0
-    code, unique = pd.factorize(key)
-    count, what, place = len(unique), unique % width, unique // width
-    of_line = place // names
-    of_path = of_line // max(len(lines), 1)
+    columns = [*_paths(tree), *(activities[c].to_numpy() for c in ("kind", "name_id", "copy_kind"))]
+    columns += [memory_kind(activities), np.asarray(activities.get("source_text_id", np.full(len(activities), -1)))]
+    code, first = dense(*columns)
+    path, counted, kind, name, copy_kind, memory, line = (column[first] for column in columns)
     frame = pd.DataFrame(
         {
-            "path_id": pairs[of_path] // most if len(pairs) else of_path,
-            "counted_path_id": pairs[of_path] % most if len(pairs) else of_path,
-            "kind": named(what % 4, ActivityKind),
-            "name": categorical(place % names - 1, tree.strings),
-            "direction": copy_directions(what // 4 % len(COPY_DIRECTIONS)),
-            "memory_kind": memory_kind_names(what // (4 * len(COPY_DIRECTIONS))),
-            "source_line": categorical(lines[of_line % max(len(lines), 1)], tree.strings),
-            "operation_count": np.bincount(code, minlength=count).astype(np.int64),
-            "device_ns": sums_per_node(code, duration, count),
-            "measured_ns": sums_per_node(code, duration * is_measured(tree), count),
-            "bytes": sums_per_node(code, activities["bytes"].to_numpy(), count),
+            "path_id": path.astype(np.int64),
+            "counted_path_id": counted.astype(np.int64),
+            "kind": named(kind, ActivityKind),
+            "name": categorical(name, tree.strings),
+            "direction": copy_directions(copy_kind.astype(np.int64) % len(COPY_DIRECTIONS)),
+            "memory_kind": memory_kind_names(memory),
+            "source_line": categorical(line, tree.strings),
+            "operation_count": np.bincount(code, minlength=len(first)).astype(np.int64),
+            "device_ns": sums_per_node(code, duration, len(first)),
+            "measured_ns": sums_per_node(code, duration * is_measured(tree), len(first)),
+            "bytes": sums_per_node(code, activities["bytes"].to_numpy(), len(first)),
         }
     )
     return frame.sort_values(["path_id", "device_ns"], ascending=[True, False], kind="stable", ignore_index=True)
