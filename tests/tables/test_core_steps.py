@@ -91,16 +91,6 @@ def test_busy_time_beside_the_projections_is_counted_by_hand(work, ranges, is_se
         assert elsewhere[layer] == len(beside if is_self[layer] else beside - held)
 
 
-@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=5), st.lists(st.integers(0, 4), max_size=8))
-def test_texts_of_layers_are_looked_up(names, key):
-    key = np.array(key, int) % len(names)
-    keys = pd.DataFrame({"layer_path": names, "layer_name": names, "layer_type": [one.upper() for one in names]})
-    found = layers._texts(keys, key)
-    for name, column in keys.items():
-        assert list(found[name]) == [column[k] for k in key]
-    assert found["layer_path"] is found["layer_name"]
-
-
 @given(st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 2)), max_size=8))
 def test_busy_time_over_several_gpus_is_of_none(rows):
     busy = np.array([5, 6, 7])

@@ -6,12 +6,14 @@ import pandas as pd
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.intervals import grouped_union_length
 from xsp_post.arrays.rollup import sums_per_node
+from xsp_post.arrays.texts import categorical
 from xsp_post.model.results import empty_table
 from xsp_post.model.trace import ActivityKind
 from xsp_post.model.tree import Tree
 from xsp_post.tables.core.columns import on_one_gpu
 from xsp_post.tree.pieces import in_pieces
 
+_TEXTS = ("layer_path", "layer_name", "layer_type")
 _SOURCES = pd.Index(["host", "busy", "projection"], dtype=object)
 
 
@@ -42,7 +44,7 @@ def layers_frame(tree: Tree) -> pd.DataFrame:
             "process_id": places.process_id(place),
             "layer_index": key + 1,
             "node_id": first_node,
-            **_texts(keys[["layer_path", "layer_name", "layer_type"]], key),
+            **{name: categorical(key, keys[name].to_numpy(object)) for name in _TEXTS},
             "call_index": keys["call_index"].to_numpy()[key],
             "call_count": np.bincount(of_node, minlength=count).astype(np.int64),
             "shape_text": _shapes(tree, first_node, is_self),
@@ -177,24 +179,6 @@ def _shapes(tree: Tree, first_node: np.ndarray, is_self: np.ndarray) -> pd.Categ
     """The shape that the layer had in this iteration: with dynamic shapes it is another one in the next."""
     shapes: np.ndarray = np.where(is_self, "", tree.names.node_text("shape_text", first_node))
     return pd.Categorical(shapes)
-
-
-def _texts(keys: pd.DataFrame, key: np.ndarray) -> dict[str, pd.Categorical]:
-    """The texts of the layers as categoricals of rows; columns that are equal share one."""
-    made: list[tuple[np.ndarray, pd.Categorical]] = []
-    columns: dict[str, pd.Categorical] = {}
-    for name, column in keys.items():
-        values = column.to_numpy(object)
-        alike = next((index for other, index in made if (other == values).all()), None)
-        if alike is None:
-            texts, codes = pd.Index(values, dtype=object), key
-            if not texts.is_unique:
-                code_of_layer, different = pd.factorize(values)
-                texts, codes = pd.Index(different, dtype=object), code_of_layer[key]
-            alike = pd.Categorical.from_codes(codes, texts)
-            made.append((values, alike))
-        columns[str(name)] = alike
-    return columns
 
 
 def _add_attributes(tree: Tree, frame: pd.DataFrame, rows: np.ndarray, of_node: np.ndarray) -> None:
