@@ -127,17 +127,12 @@ def _number(
     replays, and kernels with a text of their own, are calls of their own."""
     is_graph = kernels["attribution"].to_numpy() == int(Attribution.GRAPH)
     launch = np.where(is_graph, kernels["launch_id"].to_numpy() + 1, 0)
-    key = owner.astype(np.int64) * (int(launch.max(initial=0)) + 1) + launch
-    inside = owner >= 0
+    own = np.where(own_text >= 0, np.arange(len(owner)) + 1, 0)
+    inside = np.flatnonzero(owner >= 0)
+    number, first = dense(*(one[inside] for one in (owner, launch, own)))
     call = np.full(len(owner), -1, np.int64)
-    codes, _ = pd.factorize(key[inside])
-    call[inside] = codes
-    is_own = (own_text >= 0) & inside
-    call[is_own] = int(codes.max(initial=-1)) + 1 + np.arange(int(is_own.sum()))
-    call[inside], _ = pd.factorize(call[inside])
-    node, text = (np.full(int(call.max(initial=-1)) + 1, -1, np.int64) for _ in range(2))
-    node[call[inside]], text[call[inside]] = owner[inside], own_text[inside]
-    return call, node, text
+    call[inside] = number
+    return call, owner[inside[first]].astype(np.int64), own_text[inside[first]]
 
 
 def _longest_names(tree: Tree, kernels: pd.DataFrame, call: np.ndarray, duration: np.ndarray, count: int) -> np.ndarray:
