@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from xsp_post.arrays.joins import join_ids, rows_of
+from xsp_post.arrays.joins import join_ids, row_with, rows_of
 
 _KEYS = st.lists(st.tuples(st.integers(0, 2), st.integers(-1, 6), st.booleans()), max_size=14)
 _ASKED = st.lists(st.tuples(st.integers(0, 3), st.integers(-2, 8)), max_size=8)
@@ -45,3 +45,12 @@ def test_rows_of_a_mask(mask):
     rows = rows_of(np.array(mask, bool))
     assert isinstance(rows, slice) == all(mask)
     assert np.arange(len(mask))[rows].tolist() == [row for row, is_in in enumerate(mask) if is_in]
+
+
+_PAIRS = st.lists(st.tuples(st.integers(-1, 2), st.sampled_from([-1, 0, 5, 2**63 - 1, -(2**63)])), max_size=8)
+
+
+@given(_PAIRS, _PAIRS)
+def test_a_row_is_the_first_that_holds_what_is_wanted_in_each_column(known, wanted):
+    columns, asked = (np.array(one, np.int64).reshape(-1, 2).T for one in (known, wanted))
+    assert row_with(columns, asked).tolist() == [known.index(one) if one in known else -1 for one in wanted]

@@ -1,9 +1,12 @@
 """Rows that one number of one process joins: calls and what they started, by correlation id; what no call started."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
+from xsp_post.arrays.repeats import dense
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -47,6 +50,14 @@ def lookup(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarr
     position = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
     found = order[position]
     return np.where(keys[found] == wanted, values[found], -1)
+
+
+def row_with(known: Sequence[np.ndarray], wanted: Sequence[np.ndarray]) -> np.ndarray:
+    """The row of some columns in which each holds what is wanted of it, of several the first; −1 where none does. All
+    are whole numbers; shape of those that are wanted."""
+    number, _ = dense(*map(np.concatenate, zip(known, wanted)))
+    count = len(known[0])
+    return lookup(number[:count], np.arange(count), number[count:])
 
 
 def queued_before(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.joins import lookup
+from xsp_post.arrays.joins import row_with
 from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, if_any
 from xsp_post.model.levels import RUN_COUNTERS, RUN_KERNEL, RUN_LAYER, RUN_MODEL
@@ -61,29 +61,15 @@ class Cases:
     def rows_of(self, capture_id: IntArray, iteration_index: IntArray, process_id: IntArray) -> IntArray:
         """Iteration row of each (capture, iteration); outside all iterations, of the capture, or of the process
         where it has ranks. −1 where there is none. Shapes (n,) → (n,)."""
-        known = self.iterations
-        known_rank = np.where(known["iteration_index"] < 0, known["rank_code"], 0).astype(np.int64)
+        known = [self.iterations[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index", "rank_code")]
+        known[2] = np.where(known[1] < 0, known[2], 0)
         rank = np.where(iteration_index < 0, self._rank_codes(capture_id, process_id), 0)
-        ranks = max(int(known_rank.max(initial=0)), int(rank.max(initial=0))) + 1
-        own = known["iteration_index"].to_numpy(np.int64)
-        width = max(int(own.max(initial=0)), int(iteration_index.max(initial=0))) + 2
-
-        def key(capture: IntArray, iteration: IntArray, code: IntArray) -> IntArray:
-            return (capture * width + iteration + 1) * ranks + code
-
-        return lookup(
-            key(known["capture_id"].to_numpy(np.int64), own, known_rank),
-            np.arange(len(known)),
-            key(capture_id, iteration_index, rank),
-        )
+        return row_with(known, (capture_id, iteration_index, rank))
 
     def _rank_codes(self, capture_id: IntArray, process_id: IntArray) -> IntArray:
         """Number of the rank of each row's process in its capture, from 1; 0 where the capture has no ranks."""
-        result = np.zeros(len(capture_id), np.int64)
-        for rank in self.ranks.to_dict("records"):  # a handful
-            mine = (capture_id == rank["capture_id"]) & (process_id == rank["process_id"])
-            result[mine] = rank["rank_code"]
-        return result
+        known = [self.ranks[name].to_numpy(np.int64) for name in ("capture_id", "process_id")]
+        return np.append(self.ranks["rank_code"], 0)[row_with(known, (capture_id, process_id))]
 
 
 # The run whose device times may be trusted comes first; counter runs replay kernels and come last (XSP §III-C).

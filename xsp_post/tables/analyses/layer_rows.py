@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from xsp_post.arrays.joins import lookup
+from xsp_post.arrays.joins import row_with
 from xsp_post.arrays.processes import summarise_repeats, trimmed_totals
 from xsp_post.arrays.repeats import dense
 from xsp_post.arrays.statistics import summarise_groups
@@ -47,18 +47,15 @@ class LayerRows:
     findings: list[Finding]
     _samples: tuple[IntArray, IntArray, FloatArray]  # row of frame, iteration row, latency of every measured layer
     _trim_ratio: float
-    _keys: IntArray  # iteration row × width + the capture's own layer_index
+    _known: tuple[IntArray, IntArray]  # iteration row, and the capture's own layer_index, of every layer
     _layer_index: IntArray  # what that layer is called in its case
-    _width: int
     _is_own: bool  # every layer keeps its own index
 
     def index_of(self, iteration_row: IntArray, own_layer_index: IntArray) -> IntArray:
         """The case's layer_index for (iteration row, the capture's own layer_index); −1 none. Shape (n,)."""
         if self._is_own:
             return own_layer_index
-        inside = (own_layer_index >= 0) & (own_layer_index < self._width)
-        wanted = np.where(inside, iteration_row * self._width + own_layer_index, -1)
-        return lookup(self._keys, self._layer_index, wanted)
+        return np.append(self._layer_index, -1)[row_with(self._known, (iteration_row, own_layer_index))]
 
     def totals_ns(self, group: IntArray, count: int) -> FloatArray:
         """Latency of one execution per group of rows of ``frame`` (−1 none), trimmed as a total. (rows,) → (count,)."""
@@ -67,10 +64,8 @@ class LayerRows:
 
     def rows_of(self, case_index: IntArray, layer_index: IntArray) -> IntArray:
         """Row of ``frame`` of each (case, layer); −1 where there is none. Shape (n,)."""
-        own = self.frame["layer_index"].to_numpy(np.int64)
-        width = max(int(own.max(initial=0)), int(layer_index.max(initial=0))) + 2
-        keys = self.frame["case_index"].to_numpy() * width + own + 1
-        return lookup(keys, np.arange(len(keys)), case_index * width + layer_index + 1)
+        known = [self.frame[name].to_numpy(np.int64) for name in ("case_index", "layer_index")]
+        return row_with(known, (case_index, layer_index))
 
 
 def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
@@ -109,15 +104,13 @@ def layer_rows(results: Results, cases: Cases, trim_ratio: float) -> LayerRows:
     ordered = ordered[np.lexsort((number[ordered], case[first][ordered]))]
     frame, summary = picked(frame, ordered), picked(summary, ordered)
     findings = _findings(frame)
-    width = int(own.max(initial=0)) + 1
     is_own = bool((number[group] == own).all()) and bool(seen.all())
-    keys, position = np.unique(row * width + own, return_index=True)
     named = np.where(seen, number, -1)[group]
     in_frame = np.full(len(first), -1, np.int64)
     in_frame[ordered] = np.arange(len(ordered))
     shown = is_source & ~hidden[group] if len(group) else is_source
     samples = (in_frame[group[shown]], row[shown], latency[shown])
-    return LayerRows(frame, summary, findings, samples, trim_ratio, keys, named[position], width, is_own)
+    return LayerRows(frame, summary, findings, samples, trim_ratio, (row, own), named, is_own)
 
 
 def _is_host_among_device(frame: pd.DataFrame) -> BoolArray:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from xsp_post.arrays.cost_model import FEWEST_STEPS, CostModel, scatter_of, sigma_of
 from xsp_post.arrays.forest import forest_of
-from xsp_post.arrays.joins import lookup
+from xsp_post.arrays.joins import row_with
 from xsp_post.base.findings import Finding, finding
 from xsp_post.model.results import Results, empty_table, frame_or_empty, shaped
 from xsp_post.model.schemas.units import format_ns
@@ -215,10 +215,9 @@ def _range_around(results: Results, rows: pd.DataFrame, are_such: Callable[[Iter
     said = are_such(texts.astype(str))[codes] & (nodes["iteration_index"].fillna(-1) >= 0).to_numpy()
     if not said.any():
         return np.full(len(rows), "", object)
-    width = int(nodes["node_id"].max()) + 2
-    keys, parent = ((nodes["capture_id"] * width + nodes[one]).to_numpy(np.int64) for one in ("node_id", "parent_id"))
-    at = (rows["capture_id"] * width + rows["node_id"].fillna(-1)).to_numpy(np.int64)
-    above, node = (lookup(keys, np.arange(len(keys)), asked) for asked in (parent, at))
+    capture, known, parent = (nodes[name].to_numpy(np.int64) for name in ("capture_id", "node_id", "parent_id"))
+    at = [rows[name].fillna(-1).to_numpy(np.int64) for name in ("capture_id", "node_id")]
+    above, node = (row_with((capture, known), asked) for asked in ((capture, parent), at))
     named = np.append(forest_of(above).nearest(said), -1)[node]
     return np.append(texts, "").astype(object)[np.append(codes, len(texts))[named]]
 

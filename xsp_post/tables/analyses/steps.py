@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays import cost_model
-from xsp_post.arrays.joins import lookup
+from xsp_post.arrays.joins import row_with
 from xsp_post.arrays.processes import without_overlap
 from xsp_post.base.errors import UsageError
 from xsp_post.base.findings import Finding, if_any
@@ -150,10 +150,8 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
     codes, texts = text_codes(kernels["name"])
     family = family_index(texts).astype(np.int64)[codes]
     iteration = kernels["iteration_index"].fillna(-1).to_numpy(np.int64)
-    width = int(max(frame["iteration_index"].max(), iteration.max(initial=0))) + 2
-    key = [one["capture_id"].to_numpy(np.int64) * width for one in (frame, kernels)]
-    row = lookup(key[0] + frame["iteration_index"].to_numpy(np.int64), np.arange(len(frame)), key[1] + iteration)
-    row[iteration < 0] = -1
+    known = [frame[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index")]
+    row = row_with(known, (kernels["capture_id"].to_numpy(np.int64), iteration))
     inside = row >= 0
     cell = row[inside] * len(FAMILIES) + family[inside]
     weights = kernels["duration_ns"].to_numpy(float)[inside]
