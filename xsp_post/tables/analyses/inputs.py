@@ -34,23 +34,11 @@ _MOST_OVERLAP = 0.01
 _OWNER = ["case_index", "capture_id", "process_id"]
 
 
-@dataclass(frozen=True)
-class Windows:
-    """Per case: length of the union of its executions on the device, the device's busy time in it, the median time
-    from the end of one execution to the end of the next (NaN: none follow one another), and whether they overlap."""
-
-    window_ns: np.ndarray
-    busy_ns: np.ndarray
-    period_ns: np.ndarray
-    is_overlapping: np.ndarray
-
-
-def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) -> Windows:
-    """The windows of the executions ``chosen`` (bool per row of `Cases.iterations`)."""
+def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) -> pd.DataFrame:
+    """Per case, of the executions ``chosen`` (bool per row of `Cases.iterations`): ``window_ns``, the length of their
+    union on the device; ``busy_ns``, the device's busy time in it; ``period_ns``, the median time from the end of one
+    execution to the end of the next (NaN: none follow one another); ``is_overlapping``, whether they overlap."""
     rows = iterations[chosen & (iterations["iteration_index"].to_numpy() >= 0) & iterations["latency_ns"].notna()]
-    if rows.empty:
-        nothing = np.full(case_count, np.nan)
-        return Windows(nothing, nothing, nothing, np.zeros(case_count, bool))
     rows = rows.sort_values([*_OWNER, "start_ns"], kind="stable", ignore_index=True)
     start, offset, period = rows["start_ns"] - rows["start_ns"].min(), rows["device_offset_ns"], rows["period_ns"]
     host_end = (start + rows["latency_ns"]).astype(np.int64)  # of small numbers, so that floats are exact
@@ -63,12 +51,14 @@ def windows_of(iterations: pd.DataFrame, chosen: np.ndarray, case_count: int) ->
     following = rows[["group", "start", "last"]].shift(-1)
     follows = following["group"].eq(rows["group"]) & (following["start"] - start).eq(period)
     found = pd.DataFrame({
-        "window": _stretches(rows, "first", "last"), "union": _stretches(rows, "start", "end"),
-        "period": (following["last"] - last)[follows].groupby(rows["case_index"]).median(),
+        "window_ns": _stretches(rows, "first", "last"), "union_ns": _stretches(rows, "start", "end"),
+        "period_ns": (following["last"] - last)[follows].groupby(rows["case_index"]).median(),
         **rows.groupby("case_index")[["latency_ns", "busy_ns"]].sum(),
-    }).reindex(range(case_count))  # fmt: skip
-    window, union, period, latency, busy = found.to_numpy(float).T
-    return Windows(window, np.fmin(busy, window), period, latency > (1 + _MOST_OVERLAP) * union)
+    }).reindex(range(case_count)).astype(float)  # fmt: skip
+    return found.assign(
+        busy_ns=found[["busy_ns", "window_ns"]].min(axis=1),
+        is_overlapping=found["latency_ns"] > (1 + _MOST_OVERLAP) * found["union_ns"],
+    )
 
 
 def _stretches(rows: pd.DataFrame, first: str, last: str) -> pd.Series:
@@ -139,7 +129,7 @@ class Inputs:
         return np.bincount(self.kernel_case, minlength=len(self.cases)) > 0
 
     @cached_property
-    def windows(self) -> dict[str, Windows]:
+    def windows(self) -> dict[str, pd.DataFrame]:
         """The executions of each case together, for the role ``model`` and the role ``kernel``."""
         rows = self.cases.iterations
         return {role: windows_of(rows, self.cases.measured(role), len(self.cases)) for role in ("model", "kernel")}

@@ -51,7 +51,7 @@ def a01(inputs: Inputs) -> Columns:
         "level": frame["model_level"].to_numpy()[rows],
         "latency_ns": latency[rows],
         **statistics_columns(summary.iloc[rows]),
-        "period_ns": inputs.windows["model"].period_ns[rows],
+        "period_ns": inputs.windows["model"]["period_ns"].to_numpy()[rows],
         "latency_per_input_ns": per_input[rows],
         "throughput_inputs_per_s": throughput[rows],
         "throughput_gain_ratio": gain[rows],
