@@ -8,6 +8,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import means, shares
 from xsp_post.arrays.intervals import grouped_union, union
+from xsp_post.arrays.rollup import sums_per_node
 from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.model.results import empty_table
 from xsp_post.model.schemas import column_names
@@ -62,10 +63,7 @@ def _scope(tree: Tree, samples: pd.DataFrame, work: pd.DataFrame, scope: str, gp
     owners, code = np.unique(held, return_inverse=True)
     found.owner = np.searchsorted(owners, found.owner)
     count = len(owners)
-    busy = np.zeros(count, np.int64)
-    np.add.at(busy, code, end - start)
-    covered = np.zeros(count, np.int64)
-    np.add.at(covered, found.owner, found.length)
+    busy, covered = sums_per_node(code, end - start, count), sums_per_node(found.owner, found.length, count)
     sample_count = np.bincount(found.owner, minlength=count)
     is_layer = scope == "layer"
     paths = tree.layer_keys["layer_path"].to_numpy(object)[owners] if is_layer and count else np.full(count, "", object)

@@ -10,7 +10,7 @@ import pandas as pd
 
 from xsp_post.arrays.cutting import distinct
 from xsp_post.arrays.repeats import dense
-from xsp_post.arrays.rollup import add_up
+from xsp_post.arrays.rollup import add_up, sums_per_node
 from xsp_post.arrays.texts import Strings, categorical
 from xsp_post.model.schemas import column_names
 from xsp_post.model.tree import Tree
@@ -183,9 +183,8 @@ def give_paths_their_waits(paths: pd.DataFrame, causes: pd.DataFrame, ranks: pd.
     rank = rank[~rank.index.duplicated(keep=False)].reindex(causes["device_id"].to_numpy(), fill_value=0)
     at = np.where(path > 0, path, rank.to_numpy(np.int64))
     for number in distinct(cause).tolist():
-        own = np.zeros(count, np.int64)
         mine = cause == number
-        np.add.at(own, at[mine], idle[mine])
+        own = sums_per_node(at[mine], idle[mine], count)
         summed = add_up(own, parent) if count else own
         total += summed
         more = summed > most
