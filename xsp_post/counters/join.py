@@ -16,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.cutting import runs
+from xsp_post.arrays.repeats import dense
 from xsp_post.base.findings import Finding, finding, if_any
 from xsp_post.counters.keys import Side, sides
 from xsp_post.counters.quantities import combined_flop, is_input, is_tensor_operand, quantities
@@ -213,11 +214,9 @@ class _Matching:
 
 def _pairs(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """A dense number for each pair of keys, the same on both sides; −1 where either has none."""
-    width = int(max(side.max(initial=0) for side in other)) + 1
-    raw = [np.where((a >= 0) & (b >= 0), a * width + b, -1) for a, b in zip(one, other)]
-    unique, inverse = np.unique(np.concatenate(raw), return_inverse=True)
-    dense = inverse.astype(np.int64) - int(len(unique) > 0 and unique[0] < 0)
-    return dense[: len(raw[0])], dense[len(raw[0]) :]
+    mine, theirs = np.concatenate(one), np.concatenate(other)
+    number = np.where((mine >= 0) & (theirs >= 0), dense(mine, theirs)[0], -1)
+    return number[: len(one[0])], number[len(one[0]) :]
 
 
 def _places(key: np.ndarray, group: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

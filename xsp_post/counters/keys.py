@@ -7,6 +7,7 @@ import numpy as np
 import pandas as pd
 
 from xsp_post.arrays.rollup import rows_by_depth
+from xsp_post.arrays.texts import of_each
 from xsp_post.model.counters import PATH_SEPARATOR
 from xsp_post.model.kinds import GEOMETRY
 from xsp_post.names import parse_names
@@ -61,9 +62,7 @@ def sides(kernels: pd.DataFrame, nodes: pd.DataFrame, actions: pd.DataFrame) -> 
 
 def _common(ours: np.ndarray, theirs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The same number for the same value on both sides."""
-    both = np.empty(len(ours) + len(theirs), dtype=object)
-    both[: len(ours)], both[len(ours) :] = ours, theirs
-    codes = pd.factorize(both)[0].astype(np.int64)
+    codes = pd.factorize(np.concatenate([ours, theirs]).astype(object))[0].astype(np.int64)
     return codes[: len(ours)], codes[len(ours) :]
 
 
@@ -79,9 +78,7 @@ def _names(kernels: pd.DataFrame, actions: pd.DataFrame) -> tuple[np.ndarray, np
 
 
 def _normalised(names: pd.Series) -> np.ndarray:
-    codes, unique = pd.factorize(names.astype(object))
-    plain = [_plain(str(name)) for name in unique]
-    return np.array([*plain, ""], dtype=object)[codes]
+    return of_each(names.astype(object).fillna("").to_numpy(), _plain, object)
 
 
 def _plain(name: str) -> str:
