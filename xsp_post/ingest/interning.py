@@ -29,15 +29,7 @@ class StringTable:
         values = np.empty(len(texts), dtype=object)
         values[:] = texts
         codes, unique = pd.factorize(values)
-        numbers = np.fromiter((self.add_one(str(text)) for text in unique), np.int32, len(unique))
-        known = codes >= 0
-        result = np.full(len(values), NO_TEXT, dtype=np.int32)
-        result[known] = numbers[codes[known]]
-        return result
-
-    def numbers(self, texts: Sequence[str | None]) -> np.ndarray:
-        """The same of few texts, which differ."""
-        return np.array([NO_TEXT if text is None else self.add_one(text) for text in texts], np.int32)
+        return np.array([*(self.add_one(str(text)) for text in unique), NO_TEXT], np.int32)[codes]
 
     def add_one(self, text: str) -> int:
         """The number of one text; what no file could hold (lone surrogates) becomes a question mark."""
@@ -123,16 +115,9 @@ def conform(frame: pd.DataFrame, dtypes: dict[str, str]) -> pd.DataFrame:
     data = {}
     for name, dtype in dtypes.items():
         missing = NO_TEXT if name.endswith("_text_id") else 0
-        if name in frame.columns:
-            # concat leaves NaN where one kind of row has no such column (a copy has no grid)
-            values = frame[name].fillna(missing).to_numpy()
-            if dtype in ("int8", "int32") and len(values):
-                limits = np.iinfo(dtype)
-                if values.min() < limits.min or values.max() > limits.max:
-                    values = np.where((values < limits.min) | (values > limits.max), missing, values)
-            data[name] = values.astype(dtype)
-        else:
-            data[name] = np.full(len(frame), missing, dtype=dtype)
+        # concat leaves NaN where one kind of row has no such column (a copy has no grid)
+        values = frame[name].fillna(missing).to_numpy() if name in frame else np.full(len(frame), missing)
+        data[name] = int_column(values, missing, dtype) if dtype.startswith("int") else values.astype(dtype)
     return pd.DataFrame(data, index=pd.RangeIndex(len(frame)), copy=False)
 
 

@@ -195,8 +195,8 @@ class Collector:
         first = np.unique(of_event, return_index=True)[1].tolist()
         shapes = [_shape_text(args[k].dims or args[k].old_dims) for k in first]
         texts = [_arguments_text(_GIVEN(args[k])) for k in first]
-        frame["shape_id"] = self.strings.numbers(shapes)[of_event]
-        frame["arguments_id"] = self.strings.numbers(texts)[of_event]
+        frame["shape_id"] = self.strings.add(shapes)[of_event]
+        frame["arguments_id"] = self.strings.add(texts)[of_event]
 
     def _add_launches(self, category: str, group: _Group) -> None:
         frame = self._named(group)
@@ -214,7 +214,7 @@ class Collector:
         frame = self._named(group, (of_event, names))
         frame["kind"] = np.full(len(args), int(ACTIVITY_KINDS[category]))
         is_kernel = category == "kernel"
-        shorts = self.strings.numbers([short_kernel_name(name) for name in names]) if is_kernel else None
+        shorts = self.strings.add([short_kernel_name(name) for name in names]) if is_kernel else None
         frame["short_name_id"] = frame["name_id"] if shorts is None else shorts[of_event]
         frame["correlation_id"] = _numbers(args, "correlation", NO_CORRELATION)
         for column, key in _ACTIVITY_COLUMNS.items():
@@ -275,7 +275,7 @@ class Collector:
 
     def _add_counters(self, category: str, group: _Group) -> None:
         of_event, names = _names(group.events)
-        columns = self.strings.numbers([column_of(name) or None for name in names])[of_event]
+        columns = self.strings.add([column_of(name) or None for name in names])[of_event]
         gpu = np.array([kineto_graphs.gpu_of(event.pid) for event in group.events], np.int64)
         for code in distinct(of_event[(columns < 0) | (gpu < 0)]).tolist():
             if names[code] not in kineto_graphs.DERIVED:
@@ -300,7 +300,7 @@ class Collector:
 
     def _named(self, group: _Group, names: "Names | None" = None) -> Columns:
         of_event, texts = _names(group.events) if names is None else names
-        return {"name_id": self.strings.numbers(texts)[of_event], **group.columns}
+        return {"name_id": self.strings.add(texts)[of_event], **group.columns}
 
     def _arguments(self, events: list[Event]) -> list[Any]:
         return [event.args or NO_ARGUMENTS for event in events]
