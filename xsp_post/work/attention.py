@@ -63,39 +63,25 @@ def _amounts(
     return Amounts(ATTENTION, flop, read, written, operand_of(query, key))
 
 
-def of_torch(first: int, causal: int, *, is_backward: bool = False, mask: int | None = None) -> Formula:
-    """``first``: the position of the queries, which keys and values follow; ``causal``, ``mask``: of those inputs."""
+def placed(
+    first: int, causal: int, heads: int = 1, lengths: tuple[int, int, int, int] | None = None, *,
+    mask: int | None = None, is_backward: bool = False, is_causal_number: bool = False,
+) -> Formula:  # fmt: skip
+    """``first``: the position of the queries, which keys and values follow; ``causal``, ``mask``: of those inputs;
+    ``heads``: of tensors of four dimensions (`_shape`). Where those of a library are packed (tokens, heads, width)
+    ``lengths`` are the inputs with cumulative query and key lengths and the longest of each. Packed requests of unequal
+    length have no known pairs. ``is_causal_number``: the mask is a number: 0 none, 1 causal from the start, 2 from the
+    end; where it is a flag, torch's own count from the start, and a library from the end."""
 
     @takes(first, first + 1, first + 2)
     def formula(call: Signature, query: Input, key: Input, value: Input) -> Amounts | None:
         bias = call.tensor(mask) if mask is not None else None
-        is_causal = bool(call.flag(causal))
-        shape = _shape(query, key, value, heads=1)
-        return _amounts(shape, query, key, value, is_causal, is_backward=is_backward, mask=bias)
-
-    return formula
-
-
-def of_library(
-    first: int,
-    causal: int,
-    lengths: tuple[int, int, int, int] | None = None,
-    *,
-    is_backward: bool = False,
-    is_causal_number: bool = False,
-) -> Formula:
-    """Length-first tensors; where they are packed (tokens, heads, width) ``lengths`` are the inputs with cumulative
-    query and key lengths and the longest of each. Packed requests of unequal length have no known pairs.
-    ``is_causal_number``: the mask is a number: 0 none, 1 causal from the start, 2 from the end."""
-
-    @takes(first, first + 1, first + 2)
-    def formula(call: Signature, query: Input, key: Input, value: Input) -> Amounts | None:
-        number = (call.integers(causal) or (0,))[0] if is_causal_number else 0
-        is_causal = number > 0 if is_causal_number else bool(call.flag(causal))
-        is_whole = len(query.shape) == 4
-        shape = _shape(query, key, value, heads=2) if is_whole else _packed(call, query, key, value, lengths)
-        is_end = not is_causal_number or number == 2
-        return _amounts(shape, query, key, value, is_causal, is_aligned_at_end=is_end, is_backward=is_backward)
+        is_packed = lengths is not None and len(query.shape) == 3
+        shape = _packed(call, query, key, value, lengths) if is_packed else _shape(query, key, value, heads)
+        number = (call.integers(causal) or (0,))[0] if is_causal_number else heads * bool(call.flag(causal))
+        return _amounts(
+            shape, query, key, value, number > 0, is_aligned_at_end=number == 2, is_backward=is_backward, mask=bias
+        )
 
     return formula
 
