@@ -72,14 +72,9 @@ def trimmed_totals(
     """
     used = (groups >= 0) & ~np.isnan(values)
     width = int(executions.max(initial=0)) + 1
-    key = groups[used] * width + executions[used]
-    if group_count * width > 4 * len(values) + 1000:  # few of the pairs are there
-        keys, key = np.unique(key, return_inverse=True)
-    else:
-        keys = np.arange(group_count * width)
-    is_there = np.bincount(key, minlength=len(keys)) > 0
-    sums = np.bincount(key, weights=values[used], minlength=len(keys))[is_there]
-    return summarise_groups(sums, keys[is_there] // width, group_count, trim_ratio)["trimmed_mean"].to_numpy()
+    keys, key = np.unique(groups[used] * width + executions[used], return_inverse=True)
+    sums = np.bincount(key, weights=values[used], minlength=len(keys))
+    return summarise_groups(sums, keys // width, group_count, trim_ratio)["trimmed_mean"].to_numpy()
 
 
 def _between(value: FloatArray, group: IntArray, repeat: IntArray, group_count: int, trim_ratio: float) -> pd.DataFrame:

@@ -96,12 +96,10 @@ def kernel_rows(results: Results, cases: Cases, layers: LayerRows, options: Opti
     reference = _choose_reference(cases, row[is_measured])
     is_reference = np.isin(row, reference)
     at = np.flatnonzero(is_reference)
-    launch = _same_place(row, case, at, layer, name)
-    if launch is None:
-        of_kind, _ = dense(row, layer, name)
-        kind, _ = dense(case, layer, name)
-        group, _ = dense(kind, occurrence(of_kind))
-        launch = lookup(group[at], np.arange(len(at)), group)
+    of_kind, _ = dense(row, layer, name)
+    kind, _ = dense(case, layer, name)
+    group, _ = dense(kind, occurrence(of_kind))
+    launch = lookup(group[at], np.arange(len(at)), group)
     if not is_reference.all():
         findings += _unmatched(launch, is_measured, case[at], cases, kernels)
     duration = kernels["duration_ns"].to_numpy(np.float64)
@@ -165,14 +163,9 @@ def _ints(frame: pd.DataFrame, column: str) -> IntArray:
 
 
 def _in_launch_order(kernels: pd.DataFrame, row: IntArray) -> tuple[pd.DataFrame, IntArray]:
-    """Kernels by (case order of their iteration row, launch, start); most captures are in that order already."""
+    """Kernels by (case order of their iteration row, launch, start)."""
     start, launch = _ints(kernels, "start_ns"), _ints(kernels, "launch_start_ns")
     launch = np.where(launch < 0, start, launch)
-    later = (np.diff(row) > 0) | (
-        (np.diff(row) == 0) & ((np.diff(launch) > 0) | ((np.diff(launch) == 0) & (np.diff(start) >= 0)))
-    )
-    if later.all():
-        return kernels, row
     order = np.lexsort((start, launch, row))
     return kernels.iloc[order], row[order]
 
@@ -203,25 +196,6 @@ def _choose_reference(cases: Cases, measured_row: IntArray) -> IntArray:
     chosen = table["row"].to_numpy(np.int64)
     cases.frame.loc[table["case"], "reference_iteration_index"] = iterations["iteration_index"].to_numpy()[chosen]
     return np.sort(chosen)
-
-
-def _same_place(row: IntArray, case: IntArray, at: IntArray, layer: IntArray, name: IntArray) -> IntArray | None:
-    """Launch of each kernel where all executions of a case launch the same kernels in the same order as its reference,
-    whose kernels are ``at``; None where they do not. Executions ``row`` ascend, and so do cases."""
-    starts, counts = _runs(row)
-    first, count = _runs(case[at])
-    of_case = np.searchsorted(case[at[first]], case[starts])
-    if not len(at) or of_case.max() == len(first) or (counts != count[of_case]).any():
-        return None
-    launch = np.repeat(first[of_case] - starts, counts) + np.arange(len(row))
-    is_same = (name[at][launch] == name).all() and (layer[at][launch] == layer).all()
-    return launch if is_same and (case[at][launch] == case).all() else None
-
-
-def _runs(values: IntArray) -> tuple[IntArray, IntArray]:
-    """Where each run of equal values starts, and how long it is."""
-    starts = np.flatnonzero(np.concatenate([[True], values[1:] != values[:-1]])) if len(values) else np.zeros(0, int)
-    return starts, np.diff(np.append(starts, len(values)))
 
 
 def _queue_delay(kernels: pd.DataFrame, group: IntArray, count: int) -> FloatArray:
