@@ -150,8 +150,8 @@ def _family_times(results: Results, frame: pd.DataFrame) -> tuple[np.ndarray, di
     codes, texts = text_codes(kernels["name"])
     family = family_index(texts).astype(np.int64)[codes]
     iteration = kernels["iteration_index"].fillna(-1).to_numpy(np.int64)
-    known = [frame[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index")]
-    row = row_with(known, (kernels["capture_id"].to_numpy(np.int64), iteration))
+    of_frame = [frame[name].to_numpy(np.int64) for name in ("capture_id", "iteration_index")]
+    row = row_with(of_frame, (kernels["capture_id"].to_numpy(np.int64), iteration))
     inside = row >= 0
     cell = row[inside] * len(FAMILIES) + family[inside]
     weights = kernels["duration_ns"].to_numpy(float)[inside]
