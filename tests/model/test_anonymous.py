@@ -9,6 +9,7 @@ import pytest
 
 import xsp_post
 from xsp_post.model.anonymous import anonymised
+from xsp_post.reports.tree_rows import tree_rows
 from xsp_post.reports.why import json_of, why
 
 NAMES = ("transformer_2.7b", "benchmark_loop", "ampere_sgemm", "vectorized_elementwise")
@@ -46,6 +47,19 @@ def test_what_was_seen_of_the_program_keeps_its_platform_and_no_sentence_has_a_g
     pd.testing.assert_frame_equal(shown, profile["platforms"][["platform", "evidence"]].astype(str))
     assert made.found()["code"].eq("profiler-records").any()
     assert not re.search(r" \.", str(json_of(why(made))))
+
+
+@pytest.mark.parametrize("file", ["dataloader_0_workers", "part_batch16", "qwen_h100", "torch_compile_triton"])
+def test_other_names_fold_and_are_counted_as_those_of_the_program(captures, file):
+    """Layers that differ in numbers only are one line of the tree, and no others: only names differ in the answers."""
+    made = xsp_post.load(captures / "kineto" / f"{file}.pt.trace.json.gz").results
+    shared = anonymised(made)
+    before, after = (tree_rows(one, depth=3, top=20).select_dtypes("number") for one in (made, shared))
+    pd.testing.assert_frame_equal(before, after)
+    said = [json_of(why(one))["verdict"] for one in (made, shared)]
+    figures = [re.sub(r"(?<= in )(\d+ × )?\S+(?=: )", r"\1", one.pop("sentence")) for one in said]
+    assert figures[0] == figures[1]
+    assert said[0] == said[1]
 
 
 def test_the_report_and_the_store_can_be_made_of_it(profile, tmp_path):

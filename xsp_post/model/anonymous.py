@@ -1,7 +1,10 @@
 """Results → the same results with the program's own names replaced, for sharing outside: one name, one replacement.
 
-Only columns that are listed here keep their text (words of ours, GPUs, CUDA calls); every other text is replaced.
+Names that differ in numbers only share a word of letters, and each has a number behind it: what folds them folds them
+as before, and no others. Only columns that are listed here keep their text (words of ours, GPUs, CUDA calls); every other text is replaced.
 """
+
+import re
 
 import pandas as pd
 
@@ -32,10 +35,11 @@ _OURS = frozenset({
 _OF_PROGRAM = ("iterations", "steps", "step_costs", "step_outliers")
 _CALLS = ("cuda", "cuLaunch", "cuStream", "cuEvent", "cuCtx", "cuMem", "cuGraph", "cuModule", "cuLibrary", "cuKernel")
 _WORDS = {"name": "name", "short_name": "name", "layer_type": "type", "source_name": "capture", "domain": "domain"}
+_LETTERS = str.maketrans("0123456789", "bcdfghjkqz")  # no word of a program's consists of these
 
 
 def anonymised(results: Results) -> Analysis:
-    """All tables with names replaced by numbered words; sentences that may hold names are empty or general."""
+    """All tables with names replaced by words; sentences that may hold names are empty or general."""
     numbers: dict[str, str] = {}
     return Analysis({name: _table(name, results.frame(name), numbers) for name in results.tables()})
 
@@ -69,4 +73,5 @@ def _texts(table: str, column: str, frame: pd.DataFrame, numbers: dict[str, str]
 def _word(text: str, word: str, numbers: dict[str, str]) -> str:
     if text in _OURS or (text.startswith(_CALLS) and text.isidentifier()):
         return text
-    return numbers.setdefault(text, f"{word}-{len(numbers) + 1:04d}")
+    kind = numbers.setdefault(re.sub(r"\d+", "#", text), f"{word}-{len(numbers):04d}".translate(_LETTERS))
+    return numbers.setdefault(text, f"{kind}-{len(numbers)}")
