@@ -1,7 +1,8 @@
 """Results → the same results with the program's own names replaced, for sharing outside: one name, one replacement.
 
 Names that differ in numbers only share a word of letters, and each has a number behind it: what folds them folds them
-as before, and no others. Only columns that are listed here keep their text (words of ours, GPUs, CUDA calls); every other text is replaced.
+as before, and no others. Only columns that are listed here keep their text (words of ours, GPUs, CUDA calls); every
+other text is replaced.
 """
 
 import re
@@ -21,7 +22,7 @@ _KEPT = frozenset({
     "span_kind", "confidence", "attribution", "layer_attribution", "direction", "memory_kind", "metric_name",
     "step", "compute_capability", "severity", "question", "idle_cause", "scope", "sizes", "element_types",
     "dialect", "owner_kind", "recorded_by", "run_process", "family", "families", "left_out", "size_source", "resource",
-    "platform", "evidence",
+    "platform", "evidence", "part",
 })  # fmt: skip
 _EMPTIED = frozenset({
     "level_rule", "execution_evidence", "layer_evidence", "rule", "option", "example", "message", "statement", "note",
