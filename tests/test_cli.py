@@ -120,6 +120,8 @@ def test_a_table_by_any_column(capture):
     assert column("layer_index", "--sort", "layer_index") == sorted(unsorted, key=int, reverse=True)
     assert column("layer_index", "--sort", "-layer_index") == sorted(unsorted, key=int)
     assert column("layer_name", "--sort", "layer_name") == sorted(column("layer_name"))
+    by_time = column("node_id", "--sort", "-time")
+    assert by_time == column("node_id", "--sort", "-latency_ns") and len(by_time) == len(unsorted)
     wrong = xsp("table", "layers", capture, "--sort", "weight")
     assert wrong.returncode == 2 and "it has: capture_id" in wrong.stderr and not wrong.stdout
 

@@ -184,6 +184,43 @@ def test_a_narrow_table_shows_what_is_asked_of_it():
         assert max(map(len, printed.getvalue().splitlines())) <= width
 
 
+@pytest.mark.parametrize("width", [24, 30, 40, 60])
+@pytest.mark.parametrize("sort", ["", "launch_start_ns"])
+def test_what_rows_are_sorted_by_is_shown_first_of_all(width, sort):
+    import io
+
+    import pandas as pd
+    from rich.console import Console
+
+    from xsp_post.reports.terminal import print_frame
+
+    frame = pd.DataFrame({
+        "iteration_index": [0, 1], "layer_index": [3, 4], "name": ["n" * 200, "m" * 200], "duration_ns": [5_000, 4_000],
+        "launch_start_ns": [1_000, 2_000], "grid_x": [1, 2],
+    }).assign(start_ns=[0, 10_000], end_ns=[5_000, 14_000])  # fmt: skip
+    printed = io.StringIO()
+    print_frame(Console(file=printed, width=width), frame, 0, "kernels", sort)
+    lines = printed.getvalue().splitlines()
+    assert ("launch start" if sort else "duration") in lines[0] and max(map(len, lines)) <= width
+    assert "kernel" in lines[0] or width == 24
+
+
+@pytest.mark.parametrize("table", ["a02", "a10", "a11", "kernels", "operators", "layers", "idle", "nodes"])
+@pytest.mark.parametrize("name", ["time", "latency_ns", "duration_ns"])
+def test_the_time_of_a_row_has_the_same_names_in_every_table(table, name):
+    import pandas as pd
+
+    from xsp_post.model.schemas import TABLES
+    from xsp_post.reports.page_rows import by_column
+
+    columns = [one.name for one in TABLES[table].columns if one.name.endswith("_ns")]
+    frame = pd.DataFrame({column: [1, 3, 2] for column in columns}).assign(row=[0, 1, 2])
+    if "start_ns" in columns:
+        frame["start_ns"] = 0
+    assert by_column(frame, table, name)["row"].tolist() == [1, 2, 0]
+    assert by_column(frame, table, f"-{name}")["row"].tolist() == [0, 2, 1]
+
+
 def test_a_long_name_leaves_room_for_its_time():
     import io
 

@@ -145,6 +145,12 @@ def test_names_that_differ_in_the_middle_stay_different_on_a_narrow_terminal():
     assert len(set(cells)) == len(cells) and all(one.strip().startswith("bmm") for one in cells[1:])
 
 
+@pytest.mark.parametrize("width", [24, 40])
+def test_names_give_way_before_the_time_that_rows_are_sorted_by(width):
+    rows = tree_rows.tree_rows(of_rows([("a range of a long name, long enough", -1, "MODEL", 200)]))
+    assert "device time" in [str(one.header) for one in tree_table(rows, width)[0].columns]
+
+
 @pytest.mark.parametrize("wanted", ["idle_ns", "copy_ns"])
 def test_the_column_of_what_limits_gives_way_last(wanted):
     rows = tree_rows.tree_rows(of_rows([("a range of a long name, long enough", -1, "MODEL", 200)]))

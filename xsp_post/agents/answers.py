@@ -14,6 +14,7 @@ from xsp_post.model.results import Results, for_people, part_text, records
 from xsp_post.model.schemas import TABLES, unit_of
 from xsp_post.reports.cases import main_case
 from xsp_post.reports.gaps import not_known
+from xsp_post.reports.page_rows import by_column
 from xsp_post.reports.quantities import quantities
 from xsp_post.reports.text import short_kernels, visible
 from xsp_post.reports.trust import balances
@@ -118,13 +119,11 @@ def table(results: Results, name: str, columns: Sequence[str] = (), top: int = 2
     """The first rows of one table with the units of its columns; what would fill it where it is empty. Without
     ``columns`` long names of kernels are short, and ``more_columns`` names those that the rows lack."""
     key = table_name(name, results.tables())
-    frame = for_people(results, key)
-    unknown = [c for c in [*columns, *([sort.removeprefix("-")] if sort else [])] if c not in frame]
+    frame = by_column(for_people(results, key), key, sort)
+    unknown = [c for c in columns if c not in frame]
     if unknown:
         raise UsageError(f"table {key} has no column {unknown[0]!r}; it has: {', '.join(map(str, frame.columns))}",
                          code="unknown-column")  # fmt: skip
-    if sort:
-        frame = frame.sort_values(sort.removeprefix("-"), ascending=sort.startswith("-"), kind="stable")
     shown = (frame[list(columns)] if columns else frame).head(max(1, min(top, _MOST_ROWS)))
     if not columns and "short_name" in shown:
         shown = shown.assign(short_name=short_kernels(shown["name"])).drop(columns="name")

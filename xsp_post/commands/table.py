@@ -10,7 +10,7 @@ import typer
 
 from xsp_post.base.errors import UsageError
 from xsp_post.base.output import atomic_output, require_free
-from xsp_post.base.text_safety import did_you_mean, path_text, shown_lines, write_csv
+from xsp_post.base.text_safety import path_text, shown_lines, write_csv
 from xsp_post.commands import shared
 from xsp_post.commands.options import with_options
 from xsp_post.model.options import DEFAULTS, PART, ROOFS, TREE, Options
@@ -59,6 +59,7 @@ def table(
         raise UsageError(f"--format {chosen!r} is not one of {', '.join(FORMATS)}", code="unknown-format")
     if chosen == "parquet" and output is None and sys.stdout.isatty():
         raise UsageError("parquet is binary: give a file with -o", code="parquet-needs-file")
+    from xsp_post.reports.page_rows import by_column
     from xsp_post.tables.catalogue import table_name
 
     if output is not None:
@@ -67,7 +68,7 @@ def table(
     from xsp_post.model.results import for_people
 
     found = table_name(name, results.tables())
-    frame = _sorted(for_people(results, found), sort, name)
+    frame = by_column(for_people(results, found), found, sort)
     shared.say_part(results)
     if not len(frame):
         from xsp_post.tables.catalogue import why_empty
@@ -76,10 +77,10 @@ def table(
         if chosen == "table" and output is None:
             return
     if output is None:
-        _to_stdout(frame, chosen, top, found, bool(sort))
+        _to_stdout(frame, chosen, top, found, sort)
         if found == "steps" and chosen == "table":
             typer.echo("Each step (table iterations):")
-            _to_stdout(for_people(results, "iterations"), chosen, top, "iterations", True)
+            _to_stdout(for_people(results, "iterations"), chosen, top, "iterations")
         return
     with atomic_output(output, force) as temporary:
         temporary.write_bytes(_encoded(frame, chosen, top))
@@ -97,31 +98,12 @@ def _table_first(name: str, sources: list[Path]) -> tuple[str, list[Path]]:
     return last, [Path(name), *sources[:-1]]
 
 
-def _sorted(frame: "pd.DataFrame", sort: str, name: str) -> "pd.DataFrame":
-    """Rows by one column: numbers largest first, texts in alphabetical order, ``-`` turns either; equals stay."""
-    if not sort:
-        return frame
-    from pandas.api.types import is_numeric_dtype
-
-    column = sort if sort in frame else sort.removeprefix("-")
-    if column not in frame:
-        raise UsageError(
-            f"--sort {sort!r}: table {name} has no such column; it has: {', '.join(map(str, frame.columns))}",
-            code="unknown-column",
-            hint=did_you_mean(column.lower(), map(str, frame.columns)),
-        )
-    is_number = is_numeric_dtype(frame[column].dtype)
-    keys = frame[column] if is_number else frame[column].astype(str)
-    order = keys.sort_values(ascending=is_number == sort.startswith("-"), kind="stable", na_position="last").index
-    return frame.loc[order].reset_index(drop=True)
-
-
-def _to_stdout(frame: "pd.DataFrame", chosen: str, top: int, table_name: str, is_sorted: bool) -> None:
+def _to_stdout(frame: "pd.DataFrame", chosen: str, top: int, table_name: str, sort: str = "") -> None:
     if chosen == "table":
         from xsp_post.reports.page_rows import by_cost
         from xsp_post.reports.terminal import print_frame
 
-        print_frame(shared.stdout(), frame if is_sorted else by_cost(frame, table_name), top, table_name)
+        print_frame(shared.stdout(), frame if sort else by_cost(frame, table_name), top, table_name, sort)
         return
     data = _encoded(frame, chosen, top)
     if chosen in ("csv", "csv_spreadsheet", "md") and sys.stdout.isatty():

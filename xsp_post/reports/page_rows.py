@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from xsp_post.base.errors import UsageError
+from xsp_post.base.text_safety import did_you_mean
 from xsp_post.base.texts import Block, TextTable, read_blocks
 from xsp_post.model.schemas import TABLES as SCHEMAS
 
@@ -124,8 +126,41 @@ def sorted_by(frame: pd.DataFrame, columns: tuple[str, ...]) -> pd.DataFrame:
 
 def by_cost(frame: pd.DataFrame, table: str) -> pd.DataFrame:
     """The rows of a table as the page sorts them, events the longest first; as they are where neither is so."""
-    length = {"duration_ns": frame["end_ns"] - frame["start_ns"]} if table in _EVENTS else {}
-    return sorted_by(frame.assign(**length), costs_of(table))
+    return sorted_by(_with_length(frame), costs_of(table))
+
+
+def by_column(frame: pd.DataFrame, table: str, sort: str) -> pd.DataFrame:
+    """Rows by one column: numbers largest first, texts in alphabetical order, ``-`` turns either; equals stay, and
+    all without a name."""
+    if not sort:
+        return frame
+    column, among = sort_column(frame, table, sort), _with_length(frame)
+    if column not in among:
+        raise UsageError(
+            f"--sort {sort!r}: table {table} has no such column; it has: {', '.join(map(str, frame.columns))}",
+            code="unknown-column",
+            hint=did_you_mean(column.lower(), map(str, frame.columns)),
+        )
+    is_number = pd.api.types.is_numeric_dtype(among[column].dtype)
+    keys = among[column] if is_number else among[column].astype(str)
+    order = keys.sort_values(ascending=is_number == sort.startswith("-"), kind="stable", na_position="last").index
+    return frame.loc[order].reset_index(drop=True)
+
+
+def sort_column(frame: pd.DataFrame, table: str, sort: str) -> str:
+    """The column that ``--sort`` names, of the names of a row's time the one that the table has; without a name,
+    what its rows are sorted by, else their time."""
+    name, among = sort if sort in frame else sort.removeprefix("-"), _with_length(frame)
+    own = [column.removeprefix("-") for column in costs_of(table)[:1]]
+    if name in among or name not in ("", "time", *_TIMES):
+        return name
+    return next((one for one in (*own, *_TIMES) if one in among and (not name or one.endswith("_ns"))), name)
+
+
+def _with_length(frame: pd.DataFrame) -> pd.DataFrame:
+    if "duration_ns" in frame or not {"start_ns", "end_ns"} <= {*frame}:
+        return frame
+    return frame.assign(duration_ns=frame["end_ns"] - frame["start_ns"])
 
 
 def costs_of(table: str) -> tuple[str, ...]:
@@ -134,6 +169,7 @@ def costs_of(table: str) -> tuple[str, ...]:
     return next((row.sort for row in TABLES.values() if row.schema == table and row.sort), own)
 
 
+_TIMES = ("latency_ns", "duration_ns", "kernel_ns", "device_ns")  # any table's name of the time of a row
 _EVENTS = ("kernels", "memory_operations", "idle", "collectives")
 _COSTS = {  # of tables that the page shows otherwise, or not at all; the others have an order of their own
     "a09": "-latency_ns", "a11": "-layer_latency_ns", "a12": "-kernel_latency_ns", "a14": "-latency_ns",

@@ -277,9 +277,10 @@ def touched_ns(results: Results) -> tuple[dict[str, int], int]:
     return {**known, "graph-launches": int(parts)}, int(summed.get(("launch", "total"), 0))
 
 
-def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "") -> None:
-    """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said."""
-    from xsp_post.reports.page_rows import costs_of
+def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str = "", sort: str = "") -> None:
+    """A table under its labels, with units in its cells; rows and columns that do not fit are left out and said. What
+    the rows are sorted by is always there, and before all others what they are of."""
+    from xsp_post.reports.page_rows import sort_column
 
     if table_name == "ranks" and len(frame) and (lead := rank_sentence(frame)):
         say(console, lead)
@@ -297,12 +298,11 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     least = {c: min(widths[c], max(_LEAST_TEXT, len(titles[c]) + 2)) if c in texts else widths[c] for c in columns}
     for name in texts[:1]:  # what a row is of
         least[name] = min(widths[name], _TEXT_WIDTH, max(console.width * 2 // 5, least[name]))
-    kept = _first_columns(columns, least, console)
-    cost = "".join(costs_of(table_name)[:1]).removeprefix("-")
-    if cost in set(columns) - set(kept):  # what the rows are sorted by stands beside what they are of
-        columns = [c for c in columns if c != cost]
-        columns.insert(columns.index(texts[0]) + 1 if texts else 0, cost)
-        kept = _first_columns(columns, least, console)
+    cost = sort_column(listed, table_name, sort)
+    *before, cost = columns[: columns.index(cost) + 1 if cost in columns else 1]
+    of = [c for c in before if c in texts][:1]
+    may_go = [*(c for c in columns[::-1] if c not in (cost, *of)), *of]
+    kept = fitting({c: least[c] for c in columns}, console.width + 2, may_go)
     room = console.width + 2 - sum(kept.values())
     for column in kept:
         more = min(widths[column], _TEXT_WIDTH, least[column] + max(room, 0)) - least[column]
@@ -314,16 +314,11 @@ def print_frame(console: Console, frame: pd.DataFrame, top: int, table_name: str
     if len(listed) < len(frame):
         console.print(f"… {len(frame) - len(listed):,} more rows (--top 0 prints all)", style="dim")
     if len(kept) < len(columns):
-        hidden = ", ".join(titles[c] for c in columns[len(kept) :])
+        hidden = ", ".join(titles[c] for c in columns if c not in kept)
         left_out = f"… {len(columns) - len(kept)} more columns (--format csv has all): {hidden}"
         say(console, Text(left_out, style="dim"))
     if not len(frame):
         console.print("no rows", style="dim")
-
-
-def _first_columns(columns: list[Any], least: dict[Any, int], console: Console) -> dict[Any, int]:
-    """The first columns that fit, and their widths: numbers keep theirs, texts give way."""
-    return fitting({column: least[column] for column in columns}, console.width + 2, columns[:0:-1])
 
 
 _TEXT_WIDTH, _LEAST_TEXT = 54, 16

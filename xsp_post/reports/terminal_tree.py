@@ -18,10 +18,10 @@ _LEVEL_STYLE = {
     "CAPTURE": "bold", "APPLICATION": "dim", "MODEL": "bold cyan", "MODULE": "cyan", "LAYER": "green",
     "OPERATION": "default", "LIBRARY": "magenta", "KERNEL": "yellow",
 }  # fmt: skip
-# Columns that a narrow terminal does without, first to last: a tree of numbers without names helps nobody.
+# Columns that a narrow terminal does without, first to last; what rows are sorted by stays, and names are cut.
 _DISPENSABLE = (
     "kernel_ns", "gap_ns", "duration_ns", "busy_ns", "idle_ns", "call_count", "graph_ns", "copy_ns", "kernel_count",
-    "device_ns", "share",
+    "share",
 )  # fmt: skip
 _NAME_WIDTH = 36
 _SMALL_SHARE = 0.05  # a part of the device time with less is the first column to go
@@ -60,8 +60,8 @@ def tree_table(
 
 
 def _dispensable(rows: pd.DataFrame, root_ns: int, wanted: str) -> tuple[str, ...]:
-    """Columns in the order in which they give way, by what this capture's time went to; ``wanted`` before the device
-    time only."""
+    """Columns in the order in which they give way, by what this capture's time went to; ``wanted`` before the
+    share only."""
     small = [part for part in ("copy_ns", "graph_ns") if rows[part].max() < _SMALL_SHARE * root_ns]
     waited, extent = rows["idle_ns"].max(), float(rows["duration_ns"].iloc[0])
     order = ["kernel_ns", *small, *(column for column in _DISPENSABLE if column not in small)]
