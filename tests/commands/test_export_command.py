@@ -57,6 +57,7 @@ def test_json_for_programs(store, tmp_path):
     ("arguments", "code", "sentence"),
     [
         (("--to", "excel"), 2, "There is no export format 'excel'"),
+        (("--from", "100ms", "--to", "300ms"), 2, "from `--from` until `--until`"),
         (("--to", "chrome", "--capture", 9), 2, "no capture number 9"),
         (("--to", "chrome", "--limit", 0), 2, "--limit 0 is below 1"),
         (("--to", "chrome", "-o", "no/folder/x"), 6, "The folder of no/folder/x does not exist"),

@@ -57,7 +57,7 @@ def writer_of(to: str) -> Writer:
         raise UsageError(
             f"There is no export format {to!r}; there are {', '.join(FORMATS)}.",
             code="export-format",
-            hint=did_you_mean(to, FORMATS, most=1).replace("mean ", "mean --to ") or "Choose one with --to.",
+            hint=did_you_mean(to, FORMATS, most=1).replace("mean ", "mean --to "),
         )
     module, function = FORMATS[to].writer.split(":")
     writer: Writer = getattr(import_module(f"xsp_post.exporters.{module}"), function)
