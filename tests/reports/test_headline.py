@@ -95,7 +95,7 @@ def test_a_difference_of_pairs_says_that_it_is_not_one_of_the_latencies_beside_i
 
 def test_what_noise_explains_has_no_percentage():
     """+61.8 ms (+9302 %) reads like a result, though the interval says that nothing was shown."""
-    row = overhead(latency_ns=100 * MS, overhead_ns=61.8 * MS, overhead_ratio=93.02, ci_low_overhead_ns=-80 * MS,
+    row = overhead(latency_ns=100 * MS, overhead_ns=61.8 * MS, overhead_ratio=93.02, ci_low_overhead_ns=-38.2 * MS,
                    ci_high_overhead_ns=200 * MS, verdict="no overhead shown", is_significant=False)  # fmt: skip
     said = text(overhead=row)
     assert "+61.8 ms on M is within the noise [-38.2 ms … 200 ms]: no overhead shown" in said and "9302" not in said

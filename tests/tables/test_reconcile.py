@@ -17,6 +17,7 @@ from xsp_post.base.errors import ContradictionError
 from xsp_post.base.findings import FINDINGS, finding
 from xsp_post.model.results import Analysis
 from xsp_post.model.schemas import column_names
+from xsp_post.model.schemas.units import format_ns
 
 MS = 1_000_000
 M, ML, MLG = "M", "M/L", "M/L/G"
@@ -248,6 +249,18 @@ def test_negative_and_insignificant_overheads_are_said_plainly():
     assert cell(result, ML)["verdict"].startswith("negative") and cell(result, ML)["overhead_ns"] == -2 * MS
     assert cell(result, MLG)["verdict"] == "no overhead shown"
     assert {"overhead-negative", "overhead-not-shown"} <= set(codes(result))
+
+
+def test_the_interval_is_the_same_wherever_it_is_said_and_no_latency_is_below_zero():
+    result = reconciled(workload(
+        *({"level": M, "model_ms": [one, one]} for one in (5, 10, 300)),
+        *({"level": ML, "model_ms": [one, one]} for one in (6, 100, 400)),
+    ))  # fmt: skip
+    row = cell(result, ML)
+    assert row["ci_low_overhead_ns"] == pytest.approx(row["overhead_ns"] - row["latency_ns"])
+    ends = f"{format_ns(row['ci_low_overhead_ns'])} … {format_ns(row['ci_high_overhead_ns'])}"
+    found = result.found()
+    assert ends in found.loc[found["code"].eq("overhead-not-shown"), "example"].iloc[0]
 
 
 def test_a_single_iteration_gives_a_difference_without_an_interval():

@@ -105,11 +105,9 @@ def _overhead_line(row: dict[str, Any], several: bool) -> str:
         return f"{start}  no profiler" if row["level"] == RUN_MODEL else f"{start}  no deeper profiler ran"
     if not row["compared_level"] or pd.isna(row["overhead_ns"]):
         return f"{start}  {row['verdict']}"
-    low = max(row["ci_low_overhead_ns"], row["overhead_ns"] - row["latency_ns"])  # no latency is below zero
-    interval = _interval(low, row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
-    if not row["is_significant"] and pd.notna(
-        row["ci_low_overhead_ns"]
-    ):  # a percentage of what may be noise reads like a result
+    interval = _interval(row["ci_low_overhead_ns"], row["ci_high_overhead_ns"]) + over_pairs(row["interval_over"])
+    if pd.notna(row["ci_low_overhead_ns"]) and not row["is_significant"]:
+        # a percentage of what may be noise reads like a result
         noise = " is within the noise" if row["ci_low_overhead_ns"] <= 0 <= row["ci_high_overhead_ns"] else ""
         seen = f"{format_difference(row['overhead_ns'])} on {row['compared_level']}{noise} {interval}"
         return f"{start}  {seen}: {row['verdict']}"

@@ -230,6 +230,8 @@ def _compare(table: pd.DataFrame, base: np.ndarray, paired: pd.DataFrame) -> pd.
         for name, of_pairs in (("difference", "trimmed_mean"), ("ci_low", "ci_low"), ("ci_high", "ci_high")):
             columns[name] = np.where(use, found[of_pairs].to_numpy(), columns[name])
         over[process_count > 1] = PAIRS
+    # the lower latency is not below zero, whatever the spread
+    columns["ci_low"] = np.maximum(columns["ci_low"], columns["difference"] - table["trimmed_mean"].to_numpy())
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(base >= 0, columns["difference"] / table["trimmed_mean"].to_numpy()[base], np.nan)
     return pd.DataFrame({**columns, "ratio": ratio, "interval_over": over}, index=table.index)
