@@ -113,20 +113,20 @@ def _first(heads: list[Headline]) -> Statement | None:
 
 def sentence_of(head: Headline) -> str:
     """``Slower: 10 ms → 12 ms an execution, 1.20 times as long (+20 %, 95 % interval …).``"""
-    times, change = head.other_ns / head.base_ns, format_change(head.ratio - 1)
+    word, times, change = said(head.word), head.other_ns / head.base_ns, format_change(head.ratio - 1)
     is_faster = head.word == FASTER and head.scale == 1.0
     ratio = said("as-fast", times=format_times(1 / times)) if is_faster else said("as-long", times=format_times(times))
     if head.scale != 1.0:
         ratio = said(
             "batch", ratio=ratio, scale=format_times(head.scale) if head.scale % 1 else format_count(head.scale)
         )
-        change = said("per-sample", change=change)
+        word, change = (said("per-sample", what=one) for one in (word, change))
     most = format_ratio_percent(max(abs(head.low), abs(head.high)))
     kind = f"{'within' if head.word == SAME else 'interval'}.{head.interval}"
     is_unlike = not np.isnan(head.outside)
     outside = said("outside", change=format_change(head.outside)) if is_unlike else ""
     text = said(
-        "headline", word=said(head.word), times=f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)}",
+        "headline", word=word, times=f"{format_ns(head.base_ns)} → {format_ns(head.other_ns)}",
         window=said(f"window.{head.window}"), ratio=ratio, change=change,
         sure=said(kind, ends=format_ratio_interval(head.low, head.high), most=most) + outside,
     )  # fmt: skip
