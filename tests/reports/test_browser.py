@@ -387,6 +387,15 @@ def test_a_part_is_a_screen_and_every_state_has_an_address(open_page, results):
     assert page.evaluate("location.hash") == "#layers&show=chart-a04"
 
 
+def test_the_name_of_each_view_is_its_address(open_page, results):
+    page = open_page(results)
+    for link in page.locator("#toc > ul > li > a").all():
+        name = link.inner_text().lower()
+        page.show(name)
+        shown = page.locator("main > [id]:not(.away)").get_attribute("id")
+        assert link.locator("xpath=..").locator(f'a[href="#{shown}"]').count() >= 1, name
+
+
 def test_a_report_of_nothing_renders(open_page):
     page = open_page(Analysis({}))
     assert page.complaints == []

@@ -18,7 +18,7 @@ function show(node, isShown) {
 }
 function goTo(address) {
   const [id, ...pairs] = address.replace(/^#/, "").split("&");
-  const target = document.getElementById(id);
+  const target = document.getElementById(id) || parts.find((one) => tocLinks.some((link) => link.hash === "#" + one.id && link.textContent.toLowerCase() === id));
   const part = parts.find((one) => one === target || (target && one.contains(target))) || parts[0];
   for (const key of Object.keys(place)) delete place[key];
   place.part = part.id;
