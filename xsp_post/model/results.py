@@ -38,8 +38,9 @@ class Results(Protocol):
         frame = self.frame(name)
         return frame[frame[column].isin(ids).to_numpy()]
 
-    def found(self) -> pd.DataFrame:
-        """The table of findings, as far as the tables that may find something were made."""
+    def found(self, code: str = "") -> pd.DataFrame:
+        """The table of findings, as far as the tables that may find something were made; those that may find ``code``
+        are made for it."""
         return frame_or_empty(self, "findings")
 
     def complete(self) -> "Results":
@@ -103,8 +104,8 @@ def of_captures(
 
 
 def found_in(results: Results, captures: Sequence[int], code: str) -> pd.DataFrame:
-    """What was found of one code in some captures, of what is made so far."""
-    found = results.found()
+    """What was found of one code in some captures."""
+    found = results.found(code)
     return found[found["code"].astype(object).eq(code) & found["capture_id"].isin(captures)]
 
 

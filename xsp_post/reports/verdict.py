@@ -126,12 +126,11 @@ def _outside(results: Results, limit: Limit, queued_ns: int) -> str:
 
 def _of_records(results: Results, limit: Limit) -> str:
     """What writing its records may have taken the profiler, where that is much and the host limits."""
+    if not {"host", "launches"} & set(limit.limits):
+        return ""
     mine = found_in(results, limit.captures, "profiler-records")
     mine = mine[mine["example"].astype(bool)]  # it is empty where names were replaced
-    is_host = bool({"host", "launches"} & set(limit.limits))
-    if not is_host or mine.empty:
-        return ""
-    return sentence("note.records", example=mine["example"].iloc[0])
+    return "" if mine.empty else sentence("note.records", example=mine["example"].iloc[0])
 
 
 def _measured_without(results: Results, limit: Limit) -> str:

@@ -45,8 +45,8 @@ class Captures(Results):
             self._made[name] = side_by_side([self._numbered(part, row) for row, part in enumerate(parts)])
         return self._made[name] if columns is None else self._made[name][list(columns)]
 
-    def found(self) -> pd.DataFrame:
-        parts = [graph.found().assign(capture_id=number) for number, graph in zip(self._numbers, self._graphs)]
+    def found(self, code: str = "") -> pd.DataFrame:
+        parts = [graph.found(code).assign(capture_id=number) for number, graph in zip(self._numbers, self._graphs)]
         return worst_first(side_by_side(parts))
 
     def complete(self) -> Results:

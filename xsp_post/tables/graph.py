@@ -96,9 +96,7 @@ class Graph(Results):
         if name == FINDINGS:
             if FINDINGS in self._given:
                 self._base.frame(FINDINGS)
-            for step in dict.fromkeys(self._makers.values()):
-                if step.finds:
-                    self._run(step, step.names[0])
+            self._settle(lambda codes: bool(codes))
             return _columns(self.found(), columns)
         if name in self._given and name not in self._made:
             return self._read(name, columns)
@@ -130,13 +128,19 @@ class Graph(Results):
         """A table, or a value that is none."""
         return self._made[name] if name in self._made else self.frame(name)
 
-    def found(self) -> pd.DataFrame:
-        """The table of findings, as far as its tables were made."""
+    def _settle(self, is_asked: Callable[[list[str]], bool]) -> None:
+        """Make what may find the codes that are asked for."""
+        for step in dict.fromkeys(self._makers.values()):
+            if is_asked(step.finds.split()):
+                self._run(step, step.names[0])
+
+    def found(self, code: str = "") -> pd.DataFrame:
+        self._settle(lambda codes: code in codes)
         own = self.raised()
         if FINDINGS not in self._given:
             return to_frame(own)
         settled = {code for step in self._makers.values() for code in step.finds.split()}
-        known = self._base.found()
+        known = self._base.found(code)
         kept = known[~known["code"].astype(object).isin(settled)]
         if not own:
             return kept.reset_index(drop=True)
@@ -206,8 +210,8 @@ class Some(Results):
             raise KeyError(name)
         return _columns(self.found(), columns) if name == FINDINGS else self._results.frame(name, columns)
 
-    def found(self) -> pd.DataFrame:
-        return self._results.found()
+    def found(self, code: str = "") -> pd.DataFrame:
+        return self._results.found(code)
 
     def kept(self, key: Hashable, make: Callable[[], Any]) -> Any:
         return self._results.kept(key, make)

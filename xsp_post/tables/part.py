@@ -105,8 +105,8 @@ class Part(Results):
     def _mine(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[frame["capture_id"].to_numpy() == self.capture_id]
 
-    def found(self) -> pd.DataFrame:
-        return self._mine(self._results.found())
+    def found(self, code: str = "") -> pd.DataFrame:
+        return self._mine(self._results.found(code))
 
     def holds_anything(self) -> bool:
         """Whether a range or device work lies in the part."""
