@@ -167,7 +167,7 @@ def test_layers_whose_time_is_not_known_are_not_among_those_that_take_most():
         (25, "the time", "about 2.5 %, at most 10.0 %"),
         (100, "the time", "at most 10.0 %"),  # a replay saves as much
         (-1, "the time", "at most 10.0 %"),
-        (25, "the 2 s with start-up", "at most 100 ns"),
+        (25, "the 2 s with start-up", "at most 100 ns, once"),
     ],
 )
 def test_what_to_do_next_says_what_a_replay_saves(estimate_ns, bound_of, said):

@@ -312,9 +312,9 @@ def reach_of(one: Advice) -> str:
 
 
 def bound_share(one: Advice) -> str:
-    """``about 2.5 %, at most 4.5 %`` of the verdict's time; of other time the time itself."""
+    """``about 2.5 %, at most 4.5 %`` of the verdict's time; of time that is spent once ``at most 475 ms, once``."""
     if one.bound_of != "the time":
-        return f"{reach_of(one)} {format_ns(one.bound_ns)}"
+        return f"{reach_of(one)} {format_ns(one.bound_ns)}, once"
     ratios = one.bound_ratio, one.bound_ratio * one.estimate_ns / max(one.bound_ns, 1)
     most, about = map(format_ratio_percent, ratios)
     bound = f"{reach_of(one)} {most}"
